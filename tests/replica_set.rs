@@ -289,6 +289,50 @@ fn one_that_follows_knows_users_and_tells_what_it_is() {
     assert!(is_error(&client.call("INFO"), "NOAUTH "));
 }
 
+/// Who reads at a server that is elected goes on by the same connection, and may write then.
+#[test]
+fn connections_stay_when_a_server_comes_to_lead() {
+    let set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    let at = (leader + 1) % 3;
+    for command in ["XADD stream 1-1 f v", "ZADD zset 1 one", "SET a 1", "SET goes 1 PX 1500"] {
+        assert!(!matches!(client.call(command), Reply::Error(_)), "{command}");
+    }
+    let mut stays = follower(&set, at, "GET a", &bulk("1"));
+    let id = stays.call("CLIENT ID");
+    let [mut waits, mut watches, mut queues] = [(); 3].map(|()| set.client(at).expect("it runs"));
+    waits.send(b"XREAD BLOCK 60000 STREAMS stream 1-1\r\n");
+    assert_eq!(watches.call("WATCH a"), ok());
+    // What was queued by one that followed is done by one that leads.
+    assert_eq!(queues.call("MULTI"), ok());
+    assert_eq!(queues.call("GET a"), Reply::Simple("QUEUED".into()));
+    assert!(is_error(&stays.call("SET a 2"), "READONLY "));
+    wait_until(|| "both are heard of".into(), || client.info("connected_slaves") == "2");
+    client.send(format!("FAILOVER TO 127.0.0.1 {}\r\n", set.options[at][1]).as_bytes());
+    let reply = client.try_reply();
+    assert!(reply.as_ref().is_none_or(|reply| *reply == ok()), "{reply:?}");
+    let log = || set.servers[at].as_ref().expect("it runs").log();
+    wait_until(log, || stays.call("SET a 2") == ok());
+    assert_eq!(stays.call("CLIENT ID"), id);
+    assert_eq!((stays.info("role"), stays.call("GET a")), ("master".into(), bulk("2")));
+    assert_eq!(stays.call("XADD stream 1-2 f v"), bulk("1-2"));
+    assert!(matches!(waits.reply(), Reply::Array(streams) if streams.len() == 1));
+    assert_eq!(watches.call("MULTI"), ok());
+    assert_eq!(watches.call("SET a 3"), Reply::Simple("QUEUED".into()));
+    assert_eq!(watches.call("EXEC"), Reply::Null);
+    assert_eq!(queues.call("EXEC"), harness::array([bulk("2")]));
+    // What only a leader does.
+    waits.send(b"BZPOPMIN other 60000\r\n");
+    wait_until(|| "it waits".into(), || stays.info("blocked_clients") == "1");
+    assert_eq!(stays.call("ZADD other 1 one"), Reply::Int(1));
+    assert_eq!(waits.reply(), harness::bulks(["other", "one", "1"]));
+    wait_until(|| "what expires is removed".into(), || stays.call("DBSIZE") == Reply::Int(3));
+    assert_eq!(number(&stays.call("WAIT 1 10000")), Some(1));
+    assert_eq!(watches.call("CLIENT TRACKING ON"), ok());
+    assert!(matches!(watches.call("SUBSCRIBE a"), Reply::Array(_)));
+    assert_eq!(stays.call("PUBLISH a m"), Reply::Int(1));
+}
+
 /// Whether all threads of a server have stopped: each does so by itself after the signal.
 fn has_stopped(server: &Server) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("its threads");

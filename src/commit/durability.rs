@@ -10,7 +10,7 @@ use std::{
     cmp::Ordering,
     collections::BinaryHeap,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::*},
     },
     task::{Context, Poll, Waker},
@@ -29,8 +29,8 @@ pub struct Progress {
     durable: AtomicU64,
     failed: AtomicBool,
     workers: Vec<Arc<Awaited>>,
-    /// `None`: the server leads no others.
-    lease: Option<Arc<Lease>>,
+    /// None as long as the server leads no others.
+    lease: OnceLock<Arc<Lease>>,
 }
 
 /// What one worker waits for.
@@ -45,20 +45,22 @@ const NOTHING: Lsn = u64::MAX;
 
 impl Progress {
     /// For so many workers, nothing durable.
-    pub fn new(workers: usize, lease: Option<Arc<Lease>>) -> Arc<Progress> {
+    pub fn new(workers: usize) -> Arc<Progress> {
         let awaited = || Arc::new(Awaited { lowest: AtomicU64::new(NOTHING), reached: Notify::new() });
         let workers = (0..workers).map(|_| awaited()).collect();
         let (durable, failed) = (AtomicU64::new(0), AtomicBool::new(false));
-        let progress = Arc::new(Progress { durable, failed, workers, lease });
-        if let Some(lease) = &progress.lease {
-            let waiting = Arc::downgrade(&progress);
-            lease.on_renewal(move || {
-                if let Some(progress) = waiting.upgrade() {
-                    progress.advance(progress.durable());
-                }
-            });
-        }
-        progress
+        Arc::new(Progress { durable, failed, workers, lease: OnceLock::new() })
+    }
+
+    /// The server leads others: replies wait for its lease from now on.
+    pub fn lead(self: &Arc<Self>, lease: Arc<Lease>) {
+        assert!(self.lease.set(lease.clone()).is_ok(), "a server leads once");
+        let waiting = Arc::downgrade(self);
+        lease.on_renewal(move || {
+            if let Some(progress) = waiting.upgrade() {
+                progress.advance(progress.durable());
+            }
+        });
     }
 
     /// Everything below this position is durable.
@@ -83,8 +85,7 @@ impl Progress {
 
     /// Whether a reply that depends on everything below `lsn` may leave; `None`: not now.
     fn outcome(&self, lsn: Lsn) -> Option<Result<(), LogFailed>> {
-        let is_told =
-            self.durable.load(SeqCst) >= lsn && self.lease.as_ref().is_none_or(|lease| lease.holds());
+        let is_told = self.durable.load(SeqCst) >= lsn && self.lease.get().is_none_or(|lease| lease.holds());
         match is_told {
             true => Some(Ok(())),
             false => self.failed.load(SeqCst).then_some(Err(LogFailed)),
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn opens_in_order_and_not_early() {
-        let progress = Progress::new(1, None);
+        let progress = Progress::new(1);
         let queue = DurabilityQueue::new(progress.clone(), 0, None);
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
         for (lsn, count) in [30, 10, 20].into_iter().zip(&counts) {
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn a_mark_that_moves_meanwhile_is_not_missed() {
         const ROUNDS: u64 = 1_000_000;
-        let progress = Progress::new(1, None);
+        let progress = Progress::new(1);
         let queue = DurabilityQueue::new(progress.clone(), 0, None);
         let (begun, moved) = (AtomicU64::new(0), AtomicU64::new(0));
         let spin_until = |counter: &AtomicU64, round| {

@@ -6,4 +6,4 @@ mod port;
 mod snapshot;
 mod status;
 
-pub use port::{Bound, Port};
+pub use port::Bound;

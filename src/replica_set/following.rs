@@ -1,5 +1,6 @@
 //! The store of a server that follows: a thread of its own applies what is agreed on, as it comes, and takes a checkpoint now and then, so that a
-//! start has little to replay. Clients read there meanwhile.
+//! start has little to replay. Clients read there meanwhile. Once the server is elected, and all that it has stored is agreed on and applied, the
+//! store leads, and the thread ends.
 
 use super::{AGAIN, begin_again, recover};
 use crate::{admin::log::log, server::replica_set::ReplicaSet};
@@ -7,7 +8,7 @@ use holdfast_consensus::{MEMBERS_MAX, MemberId, Replica};
 use holdfast_store::{Follower, Groups, Io, Lsn, OpenError, Options, Store};
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -24,7 +25,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// What a server that follows has of the data, as it comes to be.
 pub struct Followed {
-    /// The store, to be read. The server leads only once it is given up.
+    /// The store, to be read until it leads.
     pub store: Arc<Store>,
     /// Whether functions were loaded or removed since this was asked last.
     pub functions: Arc<AtomicBool>,
@@ -33,30 +34,56 @@ pub struct Followed {
 /// The thread.
 pub(super) struct Following {
     thread: JoinHandle<()>,
-    stops: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+/// What others tell the thread, and it tells them.
+#[derive(Default)]
+struct Shared {
+    stops: AtomicBool,
+    is_elected: AtomicBool,
+    /// Once it is opened.
+    store: OnceLock<Arc<Store>>,
+}
+
+impl Shared {
+    /// Whether a checkpoint that is being taken is to be given up.
+    fn is_pressed(&self) -> bool {
+        self.stops.load(Relaxed) || self.is_elected.load(Relaxed)
+    }
 }
 
 impl Following {
-    /// Starts it. `followed` is told when the store is there.
+    /// Starts it. `followed` is told when the store is there to be read, and `leads` when it leads.
     pub fn start(
         (io, options): (Arc<dyn Io>, Options),
         (set, replica, own): (Arc<ReplicaSet>, Arc<Replica>, MemberId),
-        followed: oneshot::Sender<Followed>,
+        (followed, leads): (oneshot::Sender<Followed>, oneshot::Sender<()>),
     ) -> Result<Following, String> {
-        let options = Options { background: false, ..options };
         let rest_bytes = REST_BYTES.min(options.log_bytes_max / 4);
         let share = rest_bytes / MEMBERS_MAX as u64 * (own % MEMBERS_MAX as u64);
-        let stops = Arc::new(AtomicBool::new(false));
+        let shared = Arc::<Shared>::default();
         let part =
-            Part { io, options, set, replica, rest_bytes, share, stops: stops.clone(), rests_at: None };
-        let thread = thread::Builder::new().name("follow".into()).spawn(move || part.run(followed));
+            Part { io, options, set, replica, rest_bytes, share, shared: shared.clone(), rests_at: None };
+        let thread = thread::Builder::new().name("follow".into()).spawn(move || part.run(followed, leads));
         let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
-        Ok(Following { thread, stops })
+        Ok(Following { thread, shared })
+    }
+
+    /// The server is elected, and [leads](Replica::lead) the others.
+    pub fn elected(&self) {
+        self.shared.is_elected.store(true, Relaxed);
+        self.thread.thread().unpark();
+    }
+
+    /// The store, once it is opened.
+    pub fn store(&self) -> Option<&Arc<Store>> {
+        self.shared.store.get()
     }
 
     /// Ends it; what it was at is given up.
     pub fn end(self) {
-        self.stops.store(true, Relaxed);
+        self.shared.stops.store(true, Relaxed);
         self.thread.thread().unpark();
         self.thread.join().expect("a panic ends the process");
     }
@@ -70,23 +97,24 @@ struct Part {
     rest_bytes: u64,
     /// The servers take their checkpoints at different places of the log.
     share: u64,
-    stops: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     /// Not before then is a checkpoint tried again for which there was no room.
     rests_at: Option<Instant>,
 }
 
 impl Part {
-    fn run(mut self, followed: oneshot::Sender<Followed>) {
+    fn run(mut self, followed: oneshot::Sender<Followed>, leads: oneshot::Sender<()>) {
         let Some(mut follower) = self.open() else { return };
         let log = follower.store().log().clone();
+        assert!(self.shared.store.set(follower.store().clone()).is_ok(), "it is opened once");
         let this = thread::current();
         log.on_progress(Box::new(move || this.unpark()));
         // What was read here before the server began again was in its log. So from there on no read goes back.
         let shown_from = log.tail();
         let (functions, mut followed) = (Arc::new(AtomicBool::new(false)), Some(followed));
         let mut tended = Instant::now();
-        while !self.stops.load(Relaxed) {
-            match self.replica.followed_log() {
+        while !self.shared.stops.load(Relaxed) {
+            match self.replica.log() {
                 Some(now) if !Arc::ptr_eq(&now, &log) => {
                     begin_again(&"entries that were never agreed on were cut off")
                 }
@@ -104,9 +132,19 @@ impl Part {
             if follower.take_system_changes() {
                 functions.store(true, Relaxed);
             }
+            // Nobody appends to the log of one that is elected before it leads.
+            if self.shared.is_elected.load(Relaxed) && follower.applied() == log.tail() {
+                let started = Instant::now();
+                done(follower.lead());
+                log!(Notice, "The store leads after {:?}", started.elapsed());
+                // If nobody waits for it, the server ends.
+                let _ = leads.send(());
+                return;
+            }
             let mut wants_rest = follower.takes_requests();
             if tended.elapsed() >= TICK {
                 tended = Instant::now();
+                follower.store().tend_backup();
                 wants_rest |= follower.tend_memory() || follower.wants_room();
             }
             let part = |lsn: Lsn| (lsn + self.share) / self.rest_bytes;
@@ -120,34 +158,23 @@ impl Part {
         }
     }
 
-    /// The store, once all of its last checkpoint is agreed on. `None`: the thread is to end.
+    /// The store. `None`: the thread is to end.
     fn open(&self) -> Option<Follower> {
-        while !self.stops.load(Relaxed) {
-            let opened = self.replica.followed_log().map(|log| {
-                let started = Instant::now();
-                let opened = Follower::open(self.io.clone(), log, self.options.clone());
-                opened.inspect(|follower| {
-                    if follower.is_some() {
-                        log!(Notice, "Opened the data to follow in {:?}", started.elapsed());
-                    }
-                })
-            });
-            match opened.transpose() {
-                Ok(Some(Some(follower))) => return Some(follower),
-                Err(error) => recover(&error),
-                Ok(_) => thread::park_timeout(TICK),
-            }
-        }
-        None
+        let log = self.replica.log()?;
+        let started = Instant::now();
+        let follower = done(Follower::open(self.io.clone(), log, self.options.clone()));
+        log!(Notice, "Opened the data to follow in {:?}", started.elapsed());
+        Some(follower)
     }
 
     /// Takes a checkpoint, if it is to; whether it did.
     fn rest(&mut self, follower: &mut Follower) -> bool {
-        if self.rests_at.is_some_and(|at| Instant::now() < at) {
+        let is_decided = follower.applied() <= self.replica.extent().1;
+        if !is_decided || self.shared.is_pressed() || self.rests_at.is_some_and(|at| Instant::now() < at) {
             return false;
         }
         self.rests_at = None;
-        let gives_up = || self.stops.load(Relaxed);
+        let gives_up = || self.shared.is_pressed();
         let taken = follower.checkpoint(&|lsn| self.replica.keep_from(lsn), &gives_up);
         match taken {
             Ok(_) => true,

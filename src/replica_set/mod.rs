@@ -1,6 +1,6 @@
 //! The server's part in a replica set: a thread with a replica (`holdfast_consensus::Replica`), its clock, and its connections to the
 //! other servers (`crate::net::bus`). First it has the set [founded](founding), if it is not, and a [front] answers clients. Then it
-//! [follows](following), and clients may read what is agreed on; once it is elected, the server opens its store anew and serves. One that leads
+//! [follows](following), and clients may read what is agreed on; once it is elected, the same store leads. One that leads
 //! no more begins again, as a new process would: nothing else takes back what its store has done in memory.
 
 mod copying;
@@ -29,7 +29,7 @@ use founding::Founding;
 use frame::Frame;
 use holdfast_consensus::{Change, EachBatch, MemberId, Replica, Role};
 use holdfast_io::Error;
-use holdfast_store::{Agreement, Io, Options, Replication, replay_log};
+use holdfast_store::{Io, Options, Replication, replay_log};
 use lending::Lending;
 use standing::{JOURNAL, Standing, State};
 use std::{
@@ -61,14 +61,6 @@ const ELECTION_TICKS: u64 = 10;
 /// How long a server waits before it begins again after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What the store of the one that was elected is opened with.
-pub struct Elected {
-    /// Who shares its log.
-    pub replica: Arc<Replica>,
-    /// The term in which it leads.
-    pub replication: Replication,
-}
-
 /// The thread.
 pub struct Running {
     thread: JoinHandle<()>,
@@ -88,8 +80,10 @@ impl Running {
 pub struct Events {
     /// The server follows, and what it has can be read.
     pub followed: oneshot::Receiver<Followed>,
-    /// It is elected.
-    pub elected: oneshot::Receiver<Elected>,
+    /// It is elected, in this term.
+    pub elected: oneshot::Receiver<u64>,
+    /// Its store leads.
+    pub leads: oneshot::Receiver<()>,
 }
 
 /// Starts the thread, which tells what the server becomes. `io` is the data folder, which must be this process's, and the store there is
@@ -113,6 +107,7 @@ pub fn start(
     let tick = Duration::from_millis(config.number(Opt::ReplicaSetTimeout) as u64) / ELECTION_TICKS as u32;
     let (end, ended) = mpsc::unbounded_channel();
     let ((showing, followed), (electing, elected)) = (oneshot::channel(), oneshot::channel());
+    let (leading, leads) = oneshot::channel();
     let (woken, wakes) = mpsc::channel(1);
     let (telling, successors) = mpsc::unbounded_channel();
     set.tell_of_successors(telling);
@@ -126,7 +121,7 @@ pub fn start(
         lending: Lending::default(),
         outbox: Vec::new(),
         electing: Some(electing),
-        showing: Some(showing),
+        showing: Some((showing, leading)),
         following: None,
         woken,
         is_leaving: false,
@@ -137,7 +132,7 @@ pub fn start(
         runtime.block_on(part.run(listeners, wakes, successors, ended));
     });
     let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
-    Ok((Running { thread, end }, Events { followed, elected }))
+    Ok((Running { thread, end }, Events { followed, elected, leads }))
 }
 
 /// Refuses to serve the data folder of one of a replica set on its own: the others may have what it has not, and the other way round.
@@ -246,10 +241,10 @@ struct Part {
     /// What is to be sent, beside what the replica sends.
     outbox: Vec<(Address, Frame)>,
     /// Until it is elected.
-    electing: Option<oneshot::Sender<Elected>>,
-    /// Until it has the store of one that follows.
-    showing: Option<oneshot::Sender<Followed>>,
-    /// As one that follows.
+    electing: Option<oneshot::Sender<u64>>,
+    /// Until it follows: who is told that there is a store, and that it leads.
+    showing: Option<(oneshot::Sender<Followed>, oneshot::Sender<()>)>,
+    /// From then on.
     following: Option<Following>,
     woken: mpsc::Sender<()>,
     /// The server ends as soon as another one leads.
@@ -428,8 +423,7 @@ impl Part {
     fn open(&mut self) -> Result<(), String> {
         let (io, options) = (self.io.clone(), self.options.clone());
         let read_log = move |term, agreed, each: EachBatch| {
-            let agreement = Agreement { groups: None, agreed };
-            let replication = Some(Replication { term, agreement });
+            let replication = Some(Replication { term, agreed });
             replay_log(io.clone(), &Options { replication, ..options.clone() }, each)
         };
         let woken = self.woken.clone();
@@ -457,24 +451,25 @@ impl Part {
         if self.electing.is_none() {
             return;
         }
-        if let Some((term, agreement)) = replica.lead() {
+        if let Some(term) = replica.lead() {
             log!(Notice, "Elected in term {term}");
-            self.end_following();
-            let replication = Replication { term, agreement };
             let electing = self.electing.take().expect("it was not elected before");
             // If nobody waits for it, the server ends.
-            let _ = electing.send(Elected { replica: replica.clone(), replication });
+            let _ = electing.send(term);
+            self.following.iter().for_each(Following::elected);
         }
     }
 
-    /// As the leader, gives copies to those who need them.
+    /// As the one that is elected, gives copies to those who need them: without them, there may be too few to agree on what its store is to have
+    /// before it leads.
     fn lend(&mut self) {
         let (Some(replica), Some(set), Some(own)) =
             (&self.replica, self.founding.member_of(), self.founding.own())
         else {
             return;
         };
-        if let Some(store) = self.set.store().filter(|_| replica.lease_us() > 0) {
+        let store = self.following.as_ref().and_then(Following::store);
+        if let Some(store) = store.filter(|_| replica.lease_us() > 0) {
             let offer = self.lending.tick((set, own), replica, store, &self.io);
             if let Some((to, offer)) = offer {
                 self.send(to, Some(offer));

@@ -15,7 +15,8 @@ use crate::{
     config::{Config, Opt, kind::Value},
     metrics::Bound,
     net::{event_loop, listener::Listeners},
-    replica, replica_set,
+    replica,
+    replica_set::{self, Events, Followed, front::Front},
     script::engine::load_libraries,
     server::{self, Server, apply, cluster::Cluster, limits, mailbox::Message, replica_set::ReplicaSet},
     takeover::{
@@ -25,7 +26,7 @@ use crate::{
     util::{runtime, version::VERSION},
 };
 use folder::{cannot_open, choose_data_folder, open_folder, open_store, store_options, tell_data_folder};
-use follow::follow;
+use follow::{Following, answer, told};
 use holdfast_io::Moment;
 use holdfast_store::Store;
 use service::State;
@@ -83,20 +84,23 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     }
     let (node, config) = (Arc::new(Cluster::new(&config)), Arc::new(config));
     let cluster = cluster::start(config.clone(), node.clone(), set.clone())?;
-    let (store, term, member) = match set.clone() {
+    let (store, member, following) = match set.clone() {
         None => {
             let dir = config.text(Opt::Dir);
-            (open_store(&dir, io, options).map_err(|error| cannot_open(&dir, &error))?, None, None)
+            let store = open_store(&dir, io, options).map_err(|error| cannot_open(&dir, &error))?;
+            (Arc::new(store), None, None)
         }
         Some(set) => {
             options.on_unreadable = replica_set::on_unreadable;
-            let (member, events) = replica_set::start(&config, set.clone(), io.clone(), options.clone())?;
-            if let Some(metrics) = &metrics {
-                metrics.show_set(set.clone());
-            }
-            let beside = (&mut hang_ups, metrics.as_ref());
-            match follow(&config, (set, node.clone()), events, beside, (io, options))? {
-                Some((store, term)) => (store, Some(term), Some(member)),
+            let (member, events) = replica_set::start(&config, set.clone(), io, options)?;
+            metrics.iter().for_each(|metrics| metrics.show_set(set.clone()));
+            service::tell(State::Serves);
+            let Events { followed, elected, leads } = events;
+            let front = Front::new(&config, set, node.clone(), &ROWS.table)?;
+            match answer(&config, front, &mut hang_ups, told(followed))? {
+                Some(Followed { store, functions }) => {
+                    (store, Some(member), Some(Following { functions, elected, leads }))
+                }
                 None => {
                     service::tell(State::Ends);
                     cluster.into_iter().for_each(cluster::Running::end);
@@ -108,10 +112,8 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         }
     };
     tell_data_folder(&config);
-    let store = Arc::new(store);
-    set.iter().for_each(|set| set.lead(store.clone()));
     let (mailboxes, inboxes) = mailboxes(&config);
-    let server = Server::new(&ROWS.table, config, node, store, (set, false), mailboxes);
+    let server = Server::new(&ROWS.table, config, node, store, set, mailboxes);
     prepare(&server)?;
     begin_replication(&server)?;
     warn_of_options_without_effect(&server.config);
@@ -125,7 +127,9 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     };
     let workers = Workers::start(&server, inboxes)?;
 
-    cluster.iter().for_each(|cluster| cluster.serve(server.clone(), term));
+    if following.is_none() {
+        cluster.iter().for_each(|cluster| cluster.serve(server.clone(), None));
+    }
     let replica = replica::start(server.clone()).map_err(|e| format!("cannot start a thread: {e}"))?;
 
     let has_taken_over = going.is_some();
@@ -151,9 +155,23 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     }
     let reopening = reopen_files(server.clone(), hang_ups);
     let served = runtime.block_on(async {
+        let signalled = server.clone();
+        signals.notify(move || signalled.shutdown.notify_one());
         tokio::task::spawn_local(reopening);
+        if let Some(following) = following {
+            log!(Notice, "Follows, and serves reads");
+            match accept_until(&server, &mut listeners, following.until_elected(&server)).await {
+                Event::Ended(served) => return served.map(|()| None),
+                Event::Asked(term) => {
+                    let serve = |cluster: &cluster::Running| cluster.serve(server.clone(), Some(term));
+                    server.lead(|| cluster.iter().for_each(serve));
+                    load_functions(&server);
+                    log!(Notice, "Leads the replica set in term {term}");
+                }
+            }
+        }
         let mut upgrade = Upgrade { program: &program, metrics: lent.as_ref(), signals: &mut upgrades };
-        serve_until_asked_to_end(&server, &mut listeners, signals, &mut upgrade).await
+        serve_until_asked_to_end(&server, &mut listeners, &mut upgrade).await
     });
     let (served, handover) = match served {
         Ok(handover) => (Ok(()), handover),
@@ -403,11 +421,8 @@ async fn accept_until<T>(
 async fn serve_until_asked_to_end(
     server: &Arc<Server>,
     listeners: &mut Listeners,
-    signals: Signals,
     upgrade: &mut Upgrade<'_>,
 ) -> io::Result<Option<Handover>> {
-    let signalled = server.clone();
-    signals.notify(move || signalled.shutdown.notify_one());
     loop {
         match accept_until(server, listeners, upgrade.signals.recv()).await {
             Event::Ended(served) => {

@@ -138,18 +138,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with one mailbox per worker. Others may know its options before, and what is known of its cluster. `follows`: it only shows what the
-    /// leader of its replica set has written.
+    /// A server with one mailbox per worker. Others may know its options before, and what is known of its cluster. One of a replica set only
+    /// shows what the leader has written, until it [leads](Server::lead).
     pub fn new(
         table: &'static Table,
         config: Arc<Config>,
         cluster: Arc<Cluster>,
         store: Arc<Store>,
-        (replica_set, follows): (Option<Arc<ReplicaSet>>, bool),
+        replica_set: Option<Arc<ReplicaSet>>,
         mailboxes: Vec<UnboundedSender<Message>>,
     ) -> Arc<Server> {
-        let lease = replica_set.as_ref().filter(|_| !follows).map(|set| set.lease.clone());
-        let progress = Progress::new(mailboxes.len(), lease);
+        let progress = Progress::new(mailboxes.len());
         let writers = Arc::new(AdmissionQueue::new());
         follow_log(&store, progress.clone(), writers.clone());
         let clients = Arc::<Clients>::default();
@@ -171,7 +170,7 @@ impl Server {
             workers: mailboxes.iter().map(|_| WorkerStats::new(table.ids())).collect(),
             output_limits: Default::default(),
             pause: Pause::new(),
-            replication: Replication::new(replica_set.clone().filter(|_| follows)),
+            replication: Replication::new(replica_set.clone()),
             cluster,
             replica_set,
             push,
@@ -195,6 +194,17 @@ impl Server {
             shutdown: Notify::new(),
             mailboxes,
         })
+    }
+
+    /// Leads its replica set from now on; its store does so already. `begin` is called when what is read may be told only as long as no other one
+    /// leads, and before anything is written.
+    pub fn lead(&self, begin: impl FnOnce()) {
+        let set = self.replica_set.as_ref().expect("one of a replica set");
+        self.progress.lead(set.lease.clone());
+        set.lead(self.store.clone());
+        begin();
+        self.replication.lead();
+        self.follow_role();
     }
 
     /// Bytes of the longest string, and so of the longest argument: an option, up to what the store can hold.

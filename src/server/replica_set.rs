@@ -221,11 +221,6 @@ impl ReplicaSet {
         assert!(self.store.set(store).is_ok(), "a server leads once, and begins again then");
     }
 
-    /// The store of a server that leads.
-    pub fn store(&self) -> Option<&Arc<Store>> {
-        self.store.get()
-    }
-
     /// The server is one of the set of this number, with this replica.
     pub fn join(&self, set: u64, replica: Arc<Replica>) {
         assert!(self.joined.set((set, replica)).is_ok(), "a server becomes one of a set once");

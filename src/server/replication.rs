@@ -139,7 +139,7 @@ pub struct Replication {
     pub offset: AtomicU64,
     state: Mutex<State>,
     ordered: Condvar,
-    /// The replica set that it is a follower of.
+    /// The replica set that it began in as a follower.
     set: Option<Arc<ReplicaSet>>,
 }
 
@@ -193,12 +193,17 @@ impl Replication {
 
     /// Whether it follows the primary now.
     pub fn is_connected(&self) -> bool {
-        self.set.as_ref().map_or_else(|| self.is_connected.load(Relaxed), |set| set.is_led())
+        self.set().map_or_else(|| self.is_connected.load(Relaxed), ReplicaSet::is_led)
     }
 
     /// The replica set in which it follows: what it has is what the leader of that has written.
     pub fn set(&self) -> Option<&ReplicaSet> {
-        self.set.as_deref()
+        self.set.as_deref().filter(|_| self.is_replica())
+    }
+
+    /// The server leads the replica set in which it has followed.
+    pub fn lead(&self) {
+        self.is_replica.store(false, Relaxed);
     }
 
     /// Begins with what the data folder says, or else with `primary`, if there is one; whom the server follows.
@@ -361,7 +366,7 @@ impl Replication {
 
     /// What is told of it; `None`: it is no replica.
     pub fn status(&self) -> Option<Status> {
-        if let Some(set) = &self.set {
+        if let Some(set) = self.set() {
             return Some(Status::in_set(set));
         }
         let state = self.state();

@@ -50,8 +50,7 @@ impl World {
         }
         config.set(Opt::EnableDebugCommand, &["yes"]).expect("an option");
         let cluster = Arc::new(Cluster::new(&config));
-        let server =
-            Server::new(&ROWS.table, Arc::new(config), cluster, Arc::new(store), (None, false), vec![sender]);
+        let server = Server::new(&ROWS.table, Arc::new(config), cluster, Arc::new(store), None, vec![sender]);
         apply_all(&server).expect("the default options");
         World { sim, server, mailbox: Some(mailbox) }
     }

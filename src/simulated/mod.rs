@@ -64,8 +64,7 @@ impl World {
             file::set(&config, option, &[value]).expect("an option");
         }
         let cluster = Arc::new(Cluster::new(&config));
-        let server =
-            Server::new(&ROWS.table, Arc::new(config), cluster, Arc::new(store), (None, false), vec![sender]);
+        let server = Server::new(&ROWS.table, Arc::new(config), cluster, Arc::new(store), None, vec![sender]);
         apply_all(&server).expect("the default options");
         let wrong = load_libraries(&server.libraries, &server.store);
         if !wrong.is_empty() {

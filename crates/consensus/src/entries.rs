@@ -311,8 +311,16 @@ impl Entries {
         self.changes.range(after + 1..=last).next().map(|(index, members)| (*index, members.clone()))
     }
 
-    /// Makes the last entry that ends at or below `from`, and is decided, the base.
+    /// Makes the last entry that ends at or below `from` the base.
+    ///
+    /// # Errors
+    /// The medium's; or what lies below is not known to be decided: a start would find no seals of it.
     pub fn keep_from(&mut self, from: Lsn, decided: u64) -> Result<()> {
+        if self.end_of(decided).is_none_or(|end| end < from) {
+            return Err(Error::Unusable(
+                "a log can be left out only as far as it is known to be decided".into(),
+            ));
+        }
         let Some(base) = self.base_at(from, decided) else { return Ok(()) };
         let index = base.get_metadata().index;
         if index <= self.journal.snapshot().get_metadata().index {

@@ -1,7 +1,7 @@
 //! A heap that is read while the log of another server goes on: the records of each batch are applied to arenas that are in use.
 //!
 //! Nothing is allocated in such an arena, so none of its extents is scanned, and what it knows of them is what the records and the last
-//! checkpoint say.
+//! checkpoint say. Once the server leads, that is enough to allocate.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,6 +33,14 @@ impl Heap {
             return Err(Error::corrupt(self.memory.file.name(), u64::from(extent) * EXTENT, what));
         }
         Ok((owner != NOBODY).then_some(owner & !RAW))
+    }
+
+    /// Finds the extents that nobody owns: they can be taken from now on. To be called once, after the last of the records.
+    pub fn find_free_extents(&self) {
+        let mut pool = self.pool.lock();
+        let extents = 0..self.memory.len() as u32;
+        extents.filter(|&extent| self.memory.owner(extent).is_none()).for_each(|extent| pool.put(extent));
+        self.owned.store(self.memory.len() as u64 - u64::from(pool.free_count()), Relaxed);
     }
 }
 
@@ -75,6 +83,12 @@ impl Arena {
         let used = self.summarize(extent, page)?.used;
         self.note_used(place, used);
         Ok(())
+    }
+
+    /// Allocates in its extents from now on. All records are applied, and no more come.
+    pub fn end_following(&mut self) {
+        let extents = self.space.extents.iter().filter(|extent| !extent.raw).map(|extent| extent.number);
+        self.scan_later(extents.collect());
     }
 
     fn note_used(&mut self, place: usize, used: u16) {

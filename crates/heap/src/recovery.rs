@@ -156,16 +156,12 @@ impl Recovery {
         let headers = self.defer_all()?;
         let Recovery { heap, mut arenas, .. } = self;
         arenas.iter_mut().try_for_each(|arena| arena.recover_space(&headers))?;
-        let mut pool = heap.pool.lock();
-        let extents = 0..heap.memory.len() as u32;
-        extents.filter(|&extent| heap.memory.owner(extent).is_none()).for_each(|extent| pool.put(extent));
-        heap.owned.store(heap.memory.len() as u64 - u64::from(pool.free_count()), Relaxed);
-        drop(pool);
+        heap.find_free_extents();
         Ok(arenas)
     }
 
-    /// Ends the replay for one who follows another server, and allocates nothing: see [`Heap::new_owner`] and [`Arena::gain`] for what
-    /// comes next. Arena `i` is at index `i`.
+    /// Ends the replay for one who follows another server, and allocates nothing until [`Arena::end_following`]: see [`Heap::new_owner`] and
+    /// [`Arena::gain`] for what comes next. Arena `i` is at index `i`.
     pub fn follow(mut self) -> Result<Vec<Arena>> {
         let headers = self.defer_all()?;
         let Recovery { heap, mut arenas, .. } = self;

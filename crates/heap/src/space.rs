@@ -202,14 +202,11 @@ impl Arena {
     /// needed.
     pub(crate) fn recover_space(&mut self, headers: &HashMap<u32, AlignedBuf>) -> Result<()> {
         self.count_all();
-        let (changed, mut others): (Vec<u32>, Vec<u32>) = (self.space.extents.iter())
+        let (changed, others): (Vec<u32>, Vec<u32>) = (self.space.extents.iter())
             .filter(|extent| !extent.raw)
             .map(|extent| extent.number)
             .partition(|extent| headers.contains_key(extent) || self.memory.memory().dirty(*extent) & 1 != 0);
-        // A full one is scanned when something in it is freed.
-        others.retain(|&extent| usize::from(self.extent_mut(extent).used) < (PAGES - 1) * PAGE / GRANULE);
-        others.sort_by_key(|&extent| std::cmp::Reverse(self.extent_mut(extent).used));
-        self.space.unscanned = others;
+        self.scan_later(others);
         for extent in changed {
             match headers.get(&extent) {
                 Some(header) => {
@@ -220,6 +217,14 @@ impl Arena {
             }
         }
         Ok(())
+    }
+
+    /// Leaves extents, of which it is known how much is allocated, to be scanned when there is need of room.
+    pub(crate) fn scan_later(&mut self, mut extents: Vec<u32>) {
+        // A full one is scanned when something in it is freed.
+        extents.retain(|&extent| usize::from(self.extent_mut(extent).used) < (PAGES - 1) * PAGE / GRANULE);
+        extents.sort_by_key(|&extent| std::cmp::Reverse(self.extent_mut(extent).used));
+        self.space.unscanned = extents;
     }
 
     /// As [`Arena::try_scan`]: a header that was correct on the medium and is nonsense is our own fault.

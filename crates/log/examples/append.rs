@@ -26,7 +26,7 @@ fn main() {
         appendfsync: Appendfsync::Always,
         max_pending_bytes: 64 << 20,
         ended_at: None,
-        agreement: None,
+        agreed: None,
     };
     let io = Arc::new(RealIo::new(&folder).expect("a folder to write to"));
     let log = Log::create(io, options).expect("a folder without a log");

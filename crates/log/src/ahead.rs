@@ -28,7 +28,7 @@ impl Log {
 
     fn store_ahead_here(&self) {
         // What goes to other servers goes there first.
-        if !self.commits_here || self.groups.is_some() {
+        if !self.commits_here || self.is_shared {
             return;
         }
         let Some(mut committer) = self.committer.try_lock() else { return };

@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicPtr, Ordering},
+        atomic::{AtomicPtr, AtomicU32, Ordering},
     },
 };
 
@@ -32,7 +32,7 @@ impl Chunk {
 pub(crate) struct Appender {
     /// `queue.active`, for who does not hold the lock.
     active: AtomicPtr<Buffer>,
-    epoch: u32,
+    epoch: AtomicU32,
     crc_seed: u32,
     capacity: u64,
     queue: Mutex<Queue>,
@@ -58,7 +58,7 @@ impl Appender {
         active.install(tail);
         Self {
             active: AtomicPtr::new(Arc::as_ptr(&active).cast_mut()),
-            epoch,
+            epoch: AtomicU32::new(epoch),
             crc_seed,
             capacity,
             queue: Mutex::new(Queue {
@@ -71,14 +71,20 @@ impl Appender {
         }
     }
 
+    #[inline]
     pub fn epoch(&self) -> u32 {
-        self.epoch
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Changes the epoch. Nobody may append meanwhile.
+    pub fn set_epoch(&self, epoch: u32) {
+        self.epoch.store(epoch, Ordering::Relaxed);
     }
 
     /// Appends a batch in this server's epoch; returns its LSN.
     #[inline]
     pub fn append(&self, payload: &[u8], durable: Lsn) -> Lsn {
-        self.append_as(payload, self.epoch, durable)
+        self.append_as(payload, self.epoch(), durable)
     }
 
     /// Appends a batch; returns its LSN.
@@ -193,7 +199,7 @@ impl Appender {
         self.install(&mut queue, end + len);
         group.extend(queue.sealed.drain(..));
         drop(queue);
-        buffer.fill(offset, payload, crc, self.epoch, durable);
+        buffer.fill(offset, payload, crc, self.epoch(), durable);
     }
 
     /// Gives the buffer of a written chunk back.

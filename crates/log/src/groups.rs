@@ -4,10 +4,7 @@
 //! written, so that others can write it meanwhile. A batch counts as durable when it is so here and as many others have it:
 //! that is all that whoever waits for [`Log::durable`] notices.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak, atomic::Ordering},
-};
+use std::sync::{Arc, Weak, atomic::Ordering};
 
 use holdfast_io::{Error, Result};
 
@@ -18,22 +15,6 @@ use crate::{
 
 /// What the payload of a seal begins with. No payload of the log's user may begin so.
 pub const SEAL: u8 = 0x5E;
-
-/// How servers agree on what is durable.
-#[derive(Clone)]
-pub struct Agreement {
-    /// Where groups end, and who else is to have them: whoever opens the log keeps it. `None`: this server only stores what another
-    /// one appends.
-    pub groups: Option<Weak<dyn Groups>>,
-    /// Everything below is known to be durable on as many servers as must have it.
-    pub agreed: Lsn,
-}
-
-impl fmt::Debug for Agreement {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "Agreement {{ agreed: {} }}", self.agreed)
-    }
-}
 
 /// Who shares a log's groups with other servers. Called by threads that commit, one at a time, who wait for it.
 pub trait Groups: Send + Sync {
@@ -62,7 +43,16 @@ pub trait Groups: Send + Sync {
 impl Log {
     /// Whether other servers have it, too.
     pub fn is_shared(&self) -> bool {
-        self.groups.is_some()
+        self.is_shared
+    }
+
+    /// Has this server append from now on, in a term that is not earlier than those before, and share what it appends by `groups`, which
+    /// whoever calls this keeps. Until then a log that is shared only stores. Nobody may store meanwhile, or later.
+    pub fn lead(&self, epoch: u32, groups: Weak<dyn Groups>) {
+        assert!(self.is_shared, "a log that other servers have, too");
+        self.appender.set_epoch(epoch);
+        assert!(self.groups.set(groups).is_ok(), "a server comes to lead once");
+        self.update_admission();
     }
 
     /// Everything below is durable on this server's medium.
@@ -87,7 +77,7 @@ impl Log {
     /// Who shares the groups, if anybody does.
     pub(crate) fn groups(&self) -> Result<Option<Arc<dyn Groups>>> {
         let gone = || Error::Unusable("whoever shared the log with other servers is gone".into());
-        self.groups.as_ref().map(|groups| groups.upgrade().ok_or_else(gone)).transpose()
+        self.groups.get().map(|groups| groups.upgrade().ok_or_else(gone)).transpose()
     }
 
     /// Everything below `end` has become durable here.

@@ -37,7 +37,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use copy::{LogIdentity, SegmentCopier, SegmentPlace, view_segment};
 pub use cursor::{Cursor, CursorBatch, Pin, Step};
-pub use groups::{Agreement, Groups, SEAL};
+pub use groups::{Groups, SEAL};
 pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
 pub use replay::{Cut, ReplayReport, Replayed};
 pub use room::{Admission, Purpose, Reservation, SMALL_BYTES};
@@ -90,8 +90,9 @@ pub struct LogOptions {
     /// Where another process has just ended the log in order, if that is known. If the log ends there, nothing is behind it, and it need not
     /// be looked for.
     pub ended_at: Option<Lsn>,
-    /// Other servers that are to have what is appended before it counts as durable; `None`: it counts when this one has it.
-    pub agreement: Option<Agreement>,
+    /// Other servers have the log, too: everything below is known to be durable on as many of them as must have it, and only such counts as
+    /// durable. This server stores what another one appends until [`Log::lead`]. `None`: it is this server's alone.
+    pub agreed: Option<Lsn>,
 }
 
 /// The files of a log.
@@ -199,9 +200,10 @@ pub struct Log {
     durable_here: AtomicU64,
     /// Everything below is durable on as many servers as must have it.
     agreed: AtomicU64,
-    groups: Option<Weak<dyn Groups>>,
-    /// Another server appends, and what it has appended is stored here.
-    is_stored: bool,
+    /// Other servers have it, too.
+    is_shared: bool,
+    /// Who shares with them what this server appends; none as long as another one does.
+    groups: OnceLock<Weak<dyn Groups>>,
     participant: OnceLock<Arc<dyn Participant>>,
     /// Somebody waits for this LSN to become durable, whatever `appendfsync` says.
     sync_wanted: AtomicU64,
@@ -273,7 +275,7 @@ impl Log {
         // So that several are full before too much is pending.
         let buffer = (o.max_pending_bytes / 4).clamp(16 * BLOCK, BUFFER_BYTES_MAX).next_multiple_of(BLOCK);
         let slack = room::slack(segments.payload());
-        let agreed = o.agreement.as_ref().map_or(u64::MAX, |agreement| agreement.agreed);
+        let agreed = o.agreed.unwrap_or(u64::MAX);
         let commits_here = io.scm().is_some();
         let unit = if commits_here { LINE } else { BLOCK };
         let tail_unit = tail_block.split_off(tail_block.len() / unit * unit);
@@ -293,8 +295,8 @@ impl Log {
             durable: AtomicU64::new(agreed.min(tail)),
             durable_here: AtomicU64::new(tail),
             agreed: AtomicU64::new(agreed),
-            groups: o.agreement.as_ref().and_then(|agreement| agreement.groups.clone()),
-            is_stored: o.agreement.as_ref().is_some_and(|agreement| agreement.groups.is_none()),
+            is_shared: o.agreed.is_some(),
+            groups: OnceLock::new(),
             participant: OnceLock::new(),
             sync_wanted: AtomicU64::new(0),
             room: Room::default(),
@@ -346,7 +348,7 @@ impl Log {
         self.counters.batches.load(Ordering::Relaxed)
     }
 
-    /// Everything below survives a power cut; with an [`Agreement`], also that this server is lost.
+    /// Everything below survives a power cut; if it [is shared](Log::is_shared), also that this server is lost.
     pub fn durable(&self) -> Lsn {
         self.durable.load(Ordering::Acquire)
     }
@@ -678,7 +680,7 @@ impl LogOptions {
             appendfsync: Appendfsync::Always,
             max_pending_bytes: 1 << 20,
             ended_at: None,
-            agreement: None,
+            agreed: None,
         }
     }
 

@@ -322,7 +322,7 @@ impl Segments {
             Ok(())
         })?;
         report.bytes = report.tail - from;
-        if options.agreement.is_none() {
+        if options.agreed.is_none() {
             options.epoch = options.epoch.max(report.epoch);
             self.epoch = options.epoch;
         } else if report.epoch > options.epoch {

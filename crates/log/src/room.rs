@@ -302,7 +302,7 @@ impl Log {
 
     /// Whether anybody may append: the log has not failed, and it is not another server that appends.
     fn is_open(&self) -> bool {
-        self.failed.get().is_none() && !self.is_stored
+        self.failed.get().is_none() && (!self.is_shared || self.groups.get().is_some())
     }
 
     /// To be called by who may change it.

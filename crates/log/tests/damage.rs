@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload, replay, seeds};
 use holdfast_io::{Durability, Error, Fault, Io, SimIo};
-use holdfast_log::{Agreement, Appendfsync, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
+use holdfast_log::{Appendfsync, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
 
 /// A closed log over several segments; also its end.
 fn sample(io: &SimIo, seed: u64) -> (Batches, Lsn) {
@@ -179,8 +179,7 @@ fn an_epoch_never_goes_back() {
     log.close().expect("close");
     let stale = log.tail();
     drop(log);
-    let shared =
-        LogOptions { epoch: 2, agreement: Some(Agreement { groups: None, agreed: stale }), ..options() };
+    let shared = LogOptions { epoch: 2, agreed: Some(stale), ..options() };
     assert!(
         matches!(open(Arc::new(io.clone()), shared, FIRST_LSN), Err(Error::Unusable(_))),
         "an earlier term"

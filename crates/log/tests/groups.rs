@@ -9,7 +9,7 @@ use std::{
 
 use fixture::{Rng, SEGMENT_PAYLOAD, any_machine, open, options, payload, replay, seeds};
 use holdfast_io::{Error, Result, SimIo};
-use holdfast_log::{Agreement, FIRST_LSN, Groups, Log, LogOptions, Lsn, SEAL, batch_len};
+use holdfast_log::{Admission, FIRST_LSN, Groups, Log, LogOptions, Lsn, SEAL, batch_len};
 use parking_lot::Mutex;
 
 /// Keeps what it is told.
@@ -52,13 +52,20 @@ impl Groups for Told {
     }
 }
 
-fn shared(told: &Arc<Told>) -> LogOptions {
-    let groups: Weak<dyn Groups> = Arc::downgrade(&(told.clone() as Arc<dyn Groups>));
-    LogOptions { agreement: Some(Agreement { groups: Some(groups), agreed: FIRST_LSN }), ..options() }
+fn follower() -> LogOptions {
+    LogOptions { agreed: Some(FIRST_LSN), ..options() }
 }
 
-fn follower() -> LogOptions {
-    LogOptions { agreement: Some(Agreement { groups: None, agreed: FIRST_LSN }), ..options() }
+fn lead(log: &Log, epoch: u32, told: &Arc<Told>) {
+    let groups: Weak<dyn Groups> = Arc::downgrade(&(told.clone() as Arc<dyn Groups>));
+    log.lead(epoch, groups);
+}
+
+/// A new log, of a server that leads.
+fn led(io: SimIo, told: &Arc<Told>) -> Arc<Log> {
+    let log = Log::create(Arc::new(io), follower()).expect("a new log");
+    lead(&log, 1, told);
+    log
 }
 
 /// The bytes of a log without the marks, which are each server's own.
@@ -75,10 +82,10 @@ fn bytes(log: &Log) -> Vec<u8> {
 }
 
 /// Stores a leader's groups as it had them.
-fn store(log: &Log, groups: &[(Vec<u8>, Lsn)], first: usize) {
+fn store(log: &Log, groups: &[(Vec<u8>, Lsn)], first: usize, epoch: u32) {
     for (number, (batches, end)) in groups.iter().enumerate().skip(first) {
         log.store(batches).expect("what follows");
-        log.append_in(1, &seal(number));
+        log.append_in(epoch, &seal(number));
         assert_eq!(log.tail(), *end);
     }
     log.request_durable(log.tail());
@@ -91,7 +98,7 @@ fn store(log: &Log, groups: &[(Vec<u8>, Lsn)], first: usize) {
 fn other_servers_store_the_same_log_and_nothing_is_durable_before_they_have() {
     for seed in seeds(20) {
         let (mut rng, told) = (Rng(seed), Arc::new(Told::default()));
-        let log = Log::create(Arc::new(any_machine(seed)), shared(&told)).expect("a new log");
+        let log = led(any_machine(seed), &told);
         let other = Log::create(Arc::new(any_machine(seed + 1)), follower()).expect("a new log");
         let (mut stored, mut agreed) = (0, FIRST_LSN);
         for number in 0..200 {
@@ -101,7 +108,7 @@ fn other_servers_store_the_same_log_and_nothing_is_durable_before_they_have() {
                 0 => drop(log.commit_once().expect("commit")),
                 1 => {
                     let groups = told.state.lock().groups.clone();
-                    store(&other, &groups, stored);
+                    store(&other, &groups, stored, 1);
                     stored = groups.len();
                 }
                 2 => {
@@ -115,7 +122,7 @@ fn other_servers_store_the_same_log_and_nothing_is_durable_before_they_have() {
             assert_eq!(log.durable(), agreed.min(log.durable_here()), "seed {seed}");
         }
         while log.commit_once().expect("commit") {}
-        store(&other, &told.state.lock().groups, stored);
+        store(&other, &told.state.lock().groups, stored, 1);
         assert!(bytes(&log) == bytes(&other), "seed {seed}");
         let number = told.state.lock().groups.len() - 1;
         let at = log.tail() - batch_len(seal(number).len());
@@ -128,7 +135,7 @@ fn other_servers_store_the_same_log_and_nothing_is_durable_before_they_have() {
 #[test]
 fn groups_are_whole_while_threads_append() {
     let told = Arc::new(Told::default());
-    let log = Log::create(Arc::new(SimIo::new(1)), shared(&told)).expect("a new log");
+    let log = led(SimIo::new(1), &told);
     let running = log.start_thread().expect("threads");
     thread::scope(|scope| {
         for number in 0..2 {
@@ -149,14 +156,57 @@ fn groups_are_whole_while_threads_append() {
     }
     running.stop();
     let other = Log::create(Arc::new(SimIo::new(2)), follower()).expect("a new log");
-    store(&other, &told.state.lock().groups, 0);
+    store(&other, &told.state.lock().groups, 0, 1);
     assert!(bytes(&log) == bytes(&other));
+}
+
+/// What it appends comes behind all that it has stored, in its own term, in groups that it shares, and nothing counts as durable before others have it.
+#[test]
+fn who_has_stored_goes_on_where_the_other_one_ended() {
+    for seed in seeds(20) {
+        let (mut rng, told) = (Rng(seed), Arc::new(Told::default()));
+        let log = led(any_machine(seed), &told);
+        for number in 0..20 {
+            log.append(&payload(number, rng.below(3000) as usize));
+            log.commit_once().expect("commit");
+        }
+        let (io, third) = (any_machine(seed + 1), any_machine(seed + 2));
+        let other = Log::create(Arc::new(io.clone()), follower()).expect("a new log");
+        let third = Log::create(Arc::new(third), follower()).expect("a new log");
+        let groups = told.state.lock().groups.clone();
+        store(&other, &groups, 0, 1);
+        store(&third, &groups, 0, 1);
+        let end = other.tail();
+        assert_eq!(other.admit(1), Admission::Failed, "another one appends");
+        let (agreed, told) = (groups[rng.below(20) as usize].1, Arc::new(Told::default()));
+        other.agree(agreed);
+        lead(&other, 7, &told);
+        assert_eq!((other.admit(1), other.epoch(), other.durable()), (Admission::Ok, 7, agreed));
+        let own: Vec<_> = (0..5).map(|number| payload(100 + number, rng.below(3000) as usize)).collect();
+        for payload in &own {
+            other.append(payload);
+        }
+        while other.commit_once().expect("commit") {}
+        assert_eq!((other.durable_here(), other.durable()), (other.tail(), agreed));
+        let groups = told.state.lock().groups.clone();
+        let [(batches, to)] = &groups[..] else { panic!("one group") };
+        assert!(third.check(batches, 7) && third.tail() == end);
+        store(&third, &groups, 0, 7);
+        assert!(third.tail() == *to && bytes(&third) == bytes(&other), "seed {seed}");
+        other.agree(*to);
+        assert_eq!(other.durable(), *to);
+        drop(other);
+        let (_, report, batches) =
+            open(Arc::new(io.crash()), LogOptions { epoch: 7, ..follower() }, FIRST_LSN).expect("sound");
+        assert_eq!((report.epoch, report.tail), (7, *to), "seed {seed}");
+        assert!(batches[batches.len() - 6..][..5].iter().map(|(_, payload)| payload).eq(&own));
+    }
 }
 
 #[test]
 fn who_may_append_no_more_writes_nothing() {
     let (io, told) = (SimIo::new(1), Arc::new(Told::default()));
-    let log = Log::create(Arc::new(io), shared(&told)).expect("a new log");
+    let log = led(io, &told);
     log.append(b"a batch");
     log.commit_once().expect("commit");
     let written = log.written();
@@ -171,7 +221,7 @@ fn who_may_append_no_more_writes_nothing() {
 #[test]
 fn batches_that_are_damaged_or_belong_elsewhere_are_not_stored() {
     let told = Arc::new(Told::default());
-    let log = Log::create(Arc::new(SimIo::new(1)), shared(&told)).expect("a new log");
+    let log = led(SimIo::new(1), &told);
     for number in 0..3 {
         log.append(&payload(number, 40));
         log.append(&payload(number + 10, 50));
@@ -191,7 +241,7 @@ fn batches_that_are_damaged_or_belong_elsewhere_are_not_stored() {
         assert!(!other.check(&first[..len], 1) || len as u64 == batch_len(40), "{len} bytes");
     }
     assert!(other.check(first, 1) && !other.check(first, 2));
-    store(&other, &groups, 0);
+    store(&other, &groups, 0, 1);
     assert!(bytes(&log) == bytes(&other));
 }
 

@@ -4,7 +4,7 @@ mod open;
 
 use holdfast_io::crc32c_of_both;
 use holdfast_store::{
-    Admission, Agreement, Codec, CompressionSetting, CompressionStats, Durability, Error, Groups, Io, Lsn,
+    Admission, Codec, CompressionSetting, CompressionStats, Durability, Error, Groups, Io, Lsn,
     OpenError as StoreError, Options, Replication, SimIo, Store, hash::Expiry,
 };
 use std::{sync::Arc, thread};
@@ -286,9 +286,10 @@ impl Groups for Others {
 #[test]
 fn no_dictionary_is_made_for_a_log_that_others_have() {
     let others: Arc<dyn Groups> = Arc::new(Others);
-    let agreement = Agreement { groups: Some(Arc::downgrade(&others)), agreed: u64::MAX };
-    let options = Options { replication: Some(Replication { term: 2, agreement }), ..with_room() };
+    let replication = Some(Replication { term: 2, agreed: u64::MAX });
+    let options = Options { replication, ..with_room() };
     let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
+    store.log().lead(2, Arc::downgrade(&others));
     store.attach();
     store.set_compression(by(Some(Codec::Zstd(3))));
     set_samples(&store);

@@ -1,7 +1,7 @@
 //! One of several servers that have the same log, of which one appends.
 //!
 //! A replica *follows* first: it stores in its own log what the leader has appended, and says so when that is durable. When the others
-//! elect it, its log is handed to whoever opens the store on it, and what that appends goes to the others from then on: see
+//! elect it, its log [leads](Log::lead), and what is appended to that goes to the others from then on: see
 //! [`Groups`]. A leader that is one no more can take nothing back of what its store has done in memory, so everything is dropped
 //! then, and opened again from the medium.
 
@@ -19,7 +19,7 @@ use crate::{
 pub use copies::Extract;
 pub use envelope::Envelope;
 use holdfast_io::{Error, Io, Result};
-use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed};
+use holdfast_log::{Groups, Log, Lsn, Replayed};
 use inner::{Inner, State, deposed};
 use parking_lot::Mutex;
 use raft::{Config, Progress, RawNode, StateRole};
@@ -242,33 +242,25 @@ impl Replica {
         inner.state == State::Deposed || (inner.state == State::Leads && has_failed())
     }
 
-    /// As the one that is elected, leaves the log to a store, which is to be opened in this term and with this agreement, and told by
-    /// [`Replica::attach`]. `None`: another one is elected, or nobody.
-    pub fn lead(self: &Arc<Self>) -> Option<(u32, Agreement)> {
+    /// As the one that is elected, has its log [lead](Log::lead): nobody but the store that has followed it appends from then on, once all that
+    /// was stored is agreed on. Returns the term. `None`: another one is elected, or nobody; or it leads already.
+    pub fn lead(self: &Arc<Self>) -> Option<u64> {
         let mut inner = self.inner.lock();
         let (is_elected, id) = (inner.raft.raft.state == StateRole::Leader, inner.raft.raft.id);
         if inner.state != State::Follows || !is_elected || !inner.members.votes(id) {
             return None;
         }
+        let (log, term) = (inner.log()?, inner.raft.raft.term);
         inner.state = State::Leads;
-        inner.raft.mut_store().log = None;
         let groups: Weak<dyn Groups> = Arc::downgrade(&(self.clone() as Arc<dyn Groups>));
-        let agreement = Agreement { groups: Some(groups), agreed: inner.agreed() };
-        Some((inner.raft.raft.term as u32, agreement))
+        log.lead(term as u32, groups);
+        Some(term)
     }
 
-    /// As one that follows, the log that it stores to. It is another one after entries that are void were cut off, and until then whoever reads
-    /// it may, up to what is durable there. `None`: it leads, or is about to.
-    pub fn followed_log(&self) -> Option<Arc<Log>> {
-        let inner = self.inner.lock();
-        inner.log().filter(|_| inner.state == State::Follows)
-    }
-
-    /// The log of the store that leads: others are sent what they need of it.
-    pub fn attach(&self, log: &Arc<Log>) {
-        self.inner.lock().raft.mut_store().log = Some(log.clone());
-        // An error would be of what is done besides, and comes again.
-        let _ = self.with(|_| {});
+    /// The log that it stores to, or that leads. As one that follows, it is another one after entries that are void were cut off, and until then
+    /// whoever reads it may, up to what is durable there. `None`: it led, and leads no more.
+    pub fn log(&self) -> Option<Arc<Log>> {
+        self.inner.lock().log()
     }
 
     /// Until when no other replica leads, by this one's clock: microseconds. What was read before may be replied by then, whenever the

@@ -6,7 +6,7 @@ use holdfast_consensus::{
 };
 use holdfast_io::{Durability, Error, Io, SimIo};
 use holdfast_log::{Groups, Log, SEAL, batch_len};
-use holdfast_store::{Agreement, Begin, Follower, Lsn, Options, Replication, Store, replay_log};
+use holdfast_store::{Begin, Follower, Lsn, Options, Replication, Store, replay_log};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -72,13 +72,13 @@ pub fn address(id: MemberId) -> String {
 }
 
 pub struct Up {
-    /// Dropped before the replica.
-    pub store: Option<Store>,
-    /// What applies, while it follows, what it stores, and the log of that.
+    /// As the one that leads. Dropped before the replica.
+    pub store: Option<Arc<Store>>,
+    /// What applies, until it leads, what it stores, and the log of that.
     pub follower: Option<(Arc<Log>, Follower)>,
     pub replica: Arc<Replica>,
-    /// Nothing is served before all of the log is agreed on that the store was opened with.
-    pub serves_from: Lsn,
+    /// It leads as soon as all of its log is applied.
+    pub is_elected: bool,
     /// As a leader, who has said that it has lost its data: in which of its lives, and when.
     pub blank: BTreeMap<MemberId, (u64, u64)>,
     /// Who is too far behind.
@@ -247,10 +247,8 @@ impl World {
     pub fn leader(&self) -> Option<MemberId> {
         let leads = |(_, server): &(&MemberId, &Server)| {
             let up = server.up.as_ref();
-            up.is_some_and(|up| {
-                let serves = |store: &Store| store.log().durable() >= up.serves_from;
-                up.store.as_ref().is_some_and(serves) && !up.replica.is_deposed() && server.stalled_for == 0
-            })
+            let leads = |up: &Up| up.store.is_some() && !up.replica.is_deposed();
+            up.is_some_and(leads) && server.stalled_for == 0
         };
         let term = |server: &Server| server.up.as_ref().map(|up| up.replica.term());
         self.servers.iter().filter(leads).max_by_key(|(_, server)| term(server)).map(|(id, _)| *id)
@@ -411,7 +409,11 @@ impl World {
         up.behind.extend(up.replica.take_behind());
         let members = up.replica.members();
         up.behind.retain(|id| members.peers.contains_key(id));
-        let Some(store) = up.store.as_ref().filter(|_| up.replica.lease_us() > 0) else { return };
+        // One that is elected may need it to lead.
+        let followed = up.follower.as_ref().map(|(_, follower)| follower.store());
+        let Some(store) = up.store.as_ref().or(followed).filter(|_| up.replica.lease_us() > 0) else {
+            return;
+        };
         let is_under_way = |to: MemberId| self.copies.iter().any(|copy| copy.from.0 == id && copy.to.0 == to);
         let blank = up.blank.iter().find(|(to, (_, since))| up.replica.may_renew(**to, *since));
         let behind = up.behind.first().copied();
@@ -487,8 +489,7 @@ impl World {
             let io: Arc<dyn Io> = Arc::new(server.io.clone());
             let log_io = io.clone();
             let read_log = move |term, agreed, f: EachBatch| {
-                let agreement = Agreement { groups: None, agreed };
-                replay_log(log_io.clone(), &options(Some(Replication { term, agreement })), f)
+                replay_log(log_io.clone(), &options(Some(Replication { term, agreed })), f)
             };
             Replica::open(io, FOLDER, TICK_MS * 1000, Box::new(read_log), Box::new(|| ()))
         });
@@ -496,8 +497,8 @@ impl World {
             let (writes, reads) = (Vec::new(), Vec::new());
             let server = self.servers.get_mut(&id).unwrap();
             let (blank, behind) = (BTreeMap::new(), BTreeSet::new());
-            let (store, follower) = (None, None);
-            server.up = Some(Up { store, follower, replica, serves_from: 0, blank, behind, writes, reads });
+            let (store, follower, is_elected) = (None, None, false);
+            server.up = Some(Up { store, follower, replica, is_elected, blank, behind, writes, reads });
             server.life += 1;
             server.ticked_ms = server.io.monotonic_us() / 1000;
         }
@@ -513,55 +514,52 @@ impl World {
         self.at_risk(id, |server| server.up.as_ref().unwrap().replica.tick());
     }
 
-    /// Opens the store of one that was elected, and drops what one that leads no more has done.
+    /// Has one lead that is elected, and drops what one that leads no more has done.
     pub fn lead(&mut self, id: MemberId) {
-        let Some(up) = &self.servers[&id].up else { return };
+        let Some(up) = &mut self.servers.get_mut(&id).unwrap().up else { return };
         if up.replica.is_deposed() {
             self.counts.deposed += 1;
             self.servers.get_mut(&id).unwrap().up = None;
             return;
         }
-        if let Some((term, agreement)) = up.replica.lead() {
-            let term_leader = *self.leaders.entry(term.into()).or_insert(id);
+        if let Some(term) = up.replica.lead() {
+            let term_leader = *self.leaders.entry(term).or_insert(id);
             assert_eq!(term_leader, id, "two lead in term {term}");
             self.counts.terms += 1;
-            self.at_risk(id, |server| {
-                let options = options(Some(Replication { term, agreement }));
-                let up = server.up.as_mut().unwrap();
-                up.follower = None;
-                let store = Store::open_on(Arc::new(server.io.clone()), options)?;
-                up.serves_from = store.log().tail();
-                up.replica.attach(store.log());
-                up.store = Some(store);
-                Ok(())
-            });
-        } else if up.store.is_none() && self.rng.chance(3) {
+            up.is_elected = true;
+        }
+        if up.store.is_none() && (up.is_elected || self.rng.chance(3)) {
             let rests = self.rng.chance(30);
             self.follow(id, rests);
         }
     }
 
-    /// A server that follows applies what is agreed on, is read, and may take a checkpoint.
+    /// A server that follows applies what is agreed on, is read, and may take a checkpoint. Once it is elected, and has applied all, it leads.
     pub fn follow(&mut self, id: MemberId, rests: bool) {
         let target = self.rng.below(KEYS);
         let (mut found, mut freed) = (None, 0);
         let followed = self.at_risk(id, |server| {
             let up = server.up.as_mut().unwrap();
-            let Some(log) = up.replica.followed_log() else { return Ok(()) };
+            let Some(log) = up.replica.log() else { return Ok(()) };
             // What is void was cut off.
             up.follower.take_if(|(of, _)| !Arc::ptr_eq(of, &log));
             if up.follower.is_none() {
-                let agreement = Agreement { groups: None, agreed: log.durable() };
-                let options = options(Some(Replication { term: up.replica.term() as u32, agreement }));
-                let follower = Follower::open(Arc::new(server.io.clone()), log.clone(), options)?;
-                up.follower = follower.map(|follower| (log, follower));
+                let follower = Follower::open(Arc::new(server.io.clone()), log.clone(), options(None))?;
+                up.follower = Some((log.clone(), follower));
             }
-            let Some((_, follower)) = &mut up.follower else { return Ok(()) };
+            let (_, follower) = up.follower.as_mut().expect("it was opened");
+            follower.store().tend_backup();
             while follower.advance()? {}
             let read = follower.store().get(0, &key(target), |value| value.map(write_of));
             found = read.unwrap().0;
             if rests {
-                freed = follower.checkpoint(&|lsn| up.replica.keep_from(lsn), &|| false)?;
+                let rested = follower.checkpoint(&|lsn| up.replica.keep_from(lsn), &|| false);
+                let is_early = |error: &Error| error.to_string().contains("known to be decided");
+                freed = if rested.as_ref().is_err_and(is_early) { 0 } else { rested? };
+            }
+            if up.is_elected && follower.applied() == log.tail() {
+                let (_, follower) = up.follower.take().unwrap();
+                up.store = Some(follower.lead()?);
             }
             Ok(())
         });
@@ -584,8 +582,7 @@ impl World {
         let server = self.servers.get_mut(&id).unwrap();
         let Some(up) = &mut server.up else { return };
         let Some(store) = &up.store else { return };
-        let log = store.log();
-        if log.failed().is_some() || log.durable() < up.serves_from {
+        if store.log().failed().is_some() {
             return;
         }
         if chance[0] && !self.only_reads.contains(&id) {
@@ -695,8 +692,8 @@ impl World {
     pub fn describe(&self) -> String {
         let describe = |(id, server): (&MemberId, &Server)| match &server.up {
             None => format!("{id}: down, blank {}\n", server.is_blank),
-            Some(Up { replica, store, serves_from, blank, behind, .. }) => format!(
-                "{id}: {:?} in term {}, {:?}, {:?}, last {}, store {}, serves from {serves_from}, blank {blank:?}, behind {behind:?}\n",
+            Some(Up { replica, store, is_elected, blank, behind, .. }) => format!(
+                "{id}: {:?} in term {}, {:?}, {:?}, last {}, elected {is_elected}, store {}, blank {blank:?}, behind {behind:?}\n",
                 replica.role(),
                 replica.term(),
                 replica.members(),
@@ -757,13 +754,13 @@ impl World {
             let server = &self.servers[&id];
             let replica = &server.up.as_ref().unwrap().replica;
             assert_eq!((replica.role(), replica.extent()), (is_led_by, extent), "{id}\n{}", self.describe());
-            let log = replica.followed_log().expect("it follows");
-            let agreement = Agreement { groups: None, agreed: extent.1 };
-            let options = options(Some(Replication { term: replica.term() as u32, agreement }));
+            let log = replica.log().expect("it follows");
+            let replication = Replication { term: replica.term() as u32, agreed: extent.1 };
+            let options = options(Some(replication));
             let known = self.servers.get_mut(&id).unwrap().up.as_mut().unwrap().follower.take();
             let known = known.filter(|(of, _)| Arc::ptr_eq(of, &log)).map(|(_, follower)| follower);
             let open = || Follower::open(Arc::new(self.servers[&id].io.clone()), log.clone(), options);
-            let mut follower = known.unwrap_or_else(|| open().unwrap().expect("all is agreed on"));
+            let mut follower = known.unwrap_or_else(|| open().unwrap());
             while follower.advance().unwrap() {}
             follower.count().unwrap();
             let store = follower.store();

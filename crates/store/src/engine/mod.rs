@@ -127,6 +127,13 @@ impl Engine {
         self.is_attached.store(true, Release);
     }
 
+    /// Counts all entries anew into the log's live bytes, from now on as they are used, until [`Engine::attach_all`]. Nobody may write meanwhile.
+    pub fn detach_all(&self) {
+        self.is_attached.store(false, Release);
+        self.shared.log.clear_live_bytes();
+        self.enter_each().for_each(|mut part| part.call_unattached());
+    }
+
     /// Whether all entries are counted into the log's live bytes.
     pub fn is_attached(&self) -> bool {
         self.is_attached.load(Acquire)

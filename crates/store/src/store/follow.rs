@@ -4,6 +4,9 @@
 //! What is applied is what a start would replay, redo and items, so that a follower's heap is the other server's, byte for byte. What a start
 //! finds out only when all is replayed must follow each batch here (`partition/follow.rs`). A batch is applied under the locks of all
 //! its partitions, so nobody sees a part of it.
+//!
+//! When this server comes to lead, the store goes on as it is in memory: what is known of it beside the heap has followed, and what a
+//! start finds out in the background it finds out then.
 
 use super::{Store, open, options::Options};
 use crate::{
@@ -35,6 +38,8 @@ const LOAD_BYTES: usize = 1 << 20;
 /// A store that follows, and who applies to it what comes.
 pub struct Follower {
     store: Arc<Store>,
+    /// Whether it is to have threads once it leads.
+    background: bool,
     cursor: Cursor,
     /// By partition.
     places: Vec<IndexPlaces>,
@@ -49,12 +54,11 @@ pub struct Follower {
 
 impl Follower {
     /// Opens the store of a folder to follow its log, which somebody else has open and stores to. Nobody else opens the folder meanwhile.
-    /// `None`: the last checkpoint was of one that led, and it is not known yet that all it has seen is agreed on.
     ///
     /// # Errors
     /// As [`Store::open_on`].
-    pub fn open(io: Arc<dyn Io>, log: Arc<Log>, options: Options) -> Result<Option<Follower>> {
-        let Some((maintenance, cursor, epoch)) = open::follow(io, log, &options)? else { return Ok(None) };
+    pub fn open(io: Arc<dyn Io>, log: Arc<Log>, options: Options) -> Result<Follower> {
+        let (maintenance, cursor, epoch) = open::follow(io, log, &options)?;
         let places = maintenance.engine.partitions.iter().map(|part| {
             let mut part = part.lock();
             part.call_attached();
@@ -62,19 +66,21 @@ impl Follower {
         });
         let places = places.collect();
         let store = Arc::new(Store::of_follower(maintenance, &options));
+        let background = options.background;
         store.keep_expired(true);
-        Ok(Some(Follower {
+        Ok(Follower {
             store,
+            background,
             cursor,
             places,
             epoch,
             incoming: Incoming::default(),
             is_loaded: false,
             has_system_changes: false,
-        }))
+        })
     }
 
-    /// The store, to be read. It is to be given up before the folder is opened again.
+    /// The store, to be read; once it [leads](Follower::lead), to be written.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -203,10 +209,26 @@ impl Follower {
     pub fn count(&mut self) -> Result<()> {
         let engine = &self.maintenance().engine;
         engine.finish_replay()?;
-        engine.shared.log.clear_live_bytes();
-        engine.enter_each().for_each(|mut part| part.call_unattached());
+        engine.detach_all();
         engine.attach_all();
         Ok(())
+    }
+
+    /// Has the store be one that leads, whose log does so ([`Log::lead`]) and is applied as a whole: it is written from now on, and cleans and
+    /// expires as any other. Nobody may have written to it, or appended to the log.
+    ///
+    /// # Errors
+    /// The medium's, or there are no threads: the store is to be given up.
+    pub fn lead(self) -> Result<Arc<Store>> {
+        let Follower { store, background, cursor, .. } = self;
+        let engine = store.engine();
+        assert_eq!(cursor.lsn(), engine.shared.log.tail(), "what is not applied would be lost");
+        engine.detach_all();
+        engine.enter_each().for_each(|mut part| part.arena.end_following());
+        engine.shared.heap.find_free_extents();
+        store.keep_expired(false);
+        store.begin_upkeep(background)?;
+        Ok(store)
     }
 }
 

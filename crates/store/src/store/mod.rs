@@ -144,25 +144,32 @@ impl Store {
             filling::begin(&*shared.io)?;
         }
         recovery.notes.extend(dirty_shutdowns(&*shared.io)?);
-        let grown = Arc::downgrade(&maintenance);
+        let threads = Mutex::default();
+        let store = Store { shared, maintenance, threads, recovery, heap_bytes_max, fills_without_redo };
+        store.begin_upkeep(background)?;
+        Ok(store)
+    }
+
+    /// Keeps the store in order from now on, with `background` by threads.
+    fn begin_upkeep(&self, background: bool) -> Result<()> {
+        let Store { shared, maintenance, threads, .. } = self;
+        let grown = Arc::downgrade(maintenance);
         shared.heap.on_growth(Box::new(move |bytes| {
             grown.upgrade().inspect(|maintenance| maintenance.engine.note_growth(bytes));
         }));
         maintenance.disk.fit(&maintenance.engine)?;
-        let threads = match background {
-            true => Some(Threads {
+        if background {
+            *threads.lock() = Some(Threads {
                 log: shared.log.start_thread()?,
                 maintenance: maintenance::start(maintenance.clone()),
                 freezer: freezer::start(maintenance.clone()),
                 trainer: trainer::start(maintenance.clone()),
-            }),
-            false => None,
-        };
-        let threads = Mutex::new(threads);
-        Ok(Store { shared, maintenance, threads, recovery, heap_bytes_max, fills_without_redo })
+            });
+        }
+        Ok(())
     }
 
-    /// The store of one who follows.
+    /// The store of one who follows, until that comes to lead.
     fn of_follower(maintenance: Maintenance, options: &Options) -> Store {
         let (maintenance, heap_bytes_max) = (Arc::new(maintenance), options.heap_bytes_max);
         let (shared, threads) = (maintenance.engine.shared.clone(), Mutex::default());

@@ -197,17 +197,16 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
 }
 
 /// Opens the folder of a log that somebody else has open and stores to, with all of it applied that is durable. Returns the cursor that reads what
-/// comes next, too, and the term of the last batch. `None`: the heap's pages may be of later batches than those.
+/// comes next, too, and the term of the last batch.
 pub(crate) fn follow(
     io: Arc<dyn Io>,
     log: Arc<Log>,
     options: &Options,
-) -> Result<Option<(Maintenance, Cursor, u32)>> {
+) -> Result<(Maintenance, Cursor, u32)> {
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
     let superblock = Superblock::read(&*file)?.newest;
-    if log.durable() < superblock.durable_lsn {
-        return Ok(None);
-    }
+    // The pages of the heap may be of batches up to there.
+    log.agree(superblock.durable_lsn);
     let options = Options { partitions: superblock.partitions, ..options.clone() };
     let mut opened = Opened::open(&io, &superblock, &options)?;
     let (mut cursor, mut epoch, mut replayed) = (log.cursor(superblock.checkpoint_lsn), superblock.epoch, 0);
@@ -226,7 +225,7 @@ pub(crate) fn follow(
     let dictionaries = Dictionaries::read(&*io, superblock.store_id, &mut Vec::new())?;
     let maintenance = assemble(io, log, heap, arenas, (superblock, file, wrote), replayed, &options)?;
     maintenance.engine.shared.compression.set_dictionaries(dictionaries);
-    Ok(Some((maintenance, cursor, epoch)))
+    Ok((maintenance, cursor, epoch))
 }
 
 /// Reads the log of a folder, and nothing else of it: for a server that stores what another one appends. Calls `f` with the LSN and the

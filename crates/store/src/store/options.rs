@@ -6,7 +6,7 @@ use crate::{
 };
 use holdfast_heap::HomeMethod;
 use holdfast_io::{Error, Io, Result};
-use holdfast_log::{Agreement, Appendfsync, LogOptions, Lsn};
+use holdfast_log::{Appendfsync, LogOptions, Lsn};
 use std::process;
 
 /// How a store is opened. The geometry (partitions, segment size) is fixed when the data folder is made.
@@ -90,12 +90,12 @@ impl Default for Options {
 }
 
 /// How a store is one of several that have the same log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Replication {
-    /// The term in which this server appends.
+    /// A term that is not earlier than any in the log.
     pub term: u32,
-    /// With whom it agrees on what is durable.
-    pub agreement: Agreement,
+    /// Everything below is known to be durable on as many servers as must have it.
+    pub agreed: Lsn,
 }
 
 /// What a start found.
@@ -149,12 +149,12 @@ pub(crate) fn log_options(superblock: &Superblock, options: &Options) -> LogOpti
         max_segments: segments(options.log_bytes_max),
         segments_above_max: segments(options.log_bytes_above_max),
         store_id: superblock.store_id,
-        epoch: options.replication.as_ref().map_or(superblock.epoch, |replication| replication.term),
+        epoch: options.replication.map_or(superblock.epoch, |replication| replication.term),
         crc_seed: superblock.crc_seed(),
         appendfsync: options.appendfsync,
         max_pending_bytes: max_pending_bytes(options.memory_bytes_max),
         ended_at: options.ended_at,
-        agreement: options.replication.as_ref().map(|replication| replication.agreement.clone()),
+        agreed: options.replication.map(|replication| replication.agreed),
     }
 }
 
