@@ -278,7 +278,7 @@ class Load:
                 if connection is None:
                     at = (at + 1) % self.servers.count
                     connection = self.servers.connect(at)
-                    # A connection ends when its server becomes another one.
+                    # A connection ends when its server comes to follow. One that comes to lead is still known as one that followed: it shows no less.
                     role = connection.call(b"ROLE")
                     if not isinstance(role, list):
                         raise OSError(role)
