@@ -350,8 +350,43 @@ fn a_checkpoint_says_what_was_agreed_on() {
     run_batch(&leader, &mut vec![set(2, 10)]).expect("a sound medium");
     leader.close().expect("a sound medium");
     let following = Following::open(sim.fork(), &options, early);
-    assert_eq!(following.follower.applied(), leader.log().tail());
+    let ends = (following.follower.applied(), following.log.durable());
+    assert_eq!(ends, (leader.log().tail(), leader.log().tail()));
     assert_eq!(dump(following.follower.store()), dump(&leader));
+}
+
+#[test]
+fn one_that_comes_to_lead_uses_the_room_that_is_free_in_its_extents() {
+    let sim = SimIo::new(1);
+    let options =
+        Options { heap_bytes_max: 32 << 20, partitions: 1, background: false, ..Options::default() };
+    let leader = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
+    let field = |number: u32| number.to_le_bytes().to_vec();
+    let set = |store: &Store, numbers: &mut dyn Iterator<Item = u32>| {
+        let set = |number| Op::HashSet(0, b"hash".to_vec(), field(number), vec![7; 900], None);
+        run_batch(store, &mut numbers.map(set).collect()).expect("a sound medium");
+    };
+    (0..4000).step_by(100).for_each(|first| set(&leader, &mut (first..first + 100)));
+    for first in (0..4000).step_by(100) {
+        let some = (first..first + 100).filter(|number| number % 4 > 0);
+        let remove = |number| Op::HashRemove(0, b"hash".to_vec(), field(number));
+        run_batch(&leader, &mut some.map(remove).collect()).expect("a sound medium");
+    }
+    leader.close().expect("a sound medium");
+    let Following { follower, log, .. } = Following::open(sim.fork(), &options, leader.log().tail());
+    let others: Arc<dyn Groups> = Arc::new(Others);
+    log.lead(TERM, Arc::downgrade(&others));
+    let store = follower.lead().expect("a sound medium");
+    // All of it is in memory.
+    assert_eq!(dump(&store), dump(&leader));
+    let before = store.stats();
+    (0..4000).step_by(100).for_each(|first| set(&store, &mut (first..first + 100)));
+    let after = store.stats();
+    let (grown, taken) = (
+        after.heap_resident_bytes.saturating_sub(before.heap_resident_bytes),
+        after.heap_allocated_bytes - before.heap_allocated_bytes,
+    );
+    assert!(grown < taken / 4, "{grown} bytes more in memory for {taken}");
 }
 
 #[test]
