@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Kills, stops and empties the servers of a replica set while clients write and read, and checks what they were told.
 
-    bench/replica_set_faults.py [--seconds 60] [--seed N] [--binary target/release/holdfast] [--only-leaders | --network | --disks] [--members]
+    bench/replica_set_faults.py [--seconds 60] [--seed N] [--binary target/release/holdfast] [--only-leaders | --network | --disks] [--members] [--clocks]
 
 With --network each server is in a network namespace of its own, and is isolated, or two of them are parted, for a while. With --disks each
 has a disk of its own, an image of a file system, which is full for a while. Both need root. With --members a server is lost for ever now and then:
-another one is added in its place, while servers are killed, and the lost one is removed.
+another one is added in its place, while servers are killed, and the lost one is removed. With --clocks the wall clock of a server jumps by up to two hours now and
+then, in either direction, with libfaketime (package faketime).
 
 Each key is a register with one writer, which writes 1, 2, 3 …, and several readers on connections of their own, most of them at the leader. What these were told is
 linearizable if, and only if, a read shows no less than any write that was acknowledged before the read began and than any read that ended before it
@@ -147,10 +148,38 @@ class Disks:
             root("umount", self.place(at))
 
 
+class Clocks:
+    """A wall clock for each server, which differs from the machine's by what a file says."""
+
+    LIBRARY = "faketime/libfaketimeMT.so.1"
+
+    def __init__(self, folder, count):
+        self.folder = folder
+        found = list(pathlib.Path("/usr/lib").rglob(self.LIBRARY))
+        if not found:
+            raise SystemExit("--clocks needs libfaketime: the package faketime")
+        self.library = str(found[0])
+        for at in range(count):
+            self.set(at, 0)
+
+    def file(self, at):
+        return self.folder / f"clock-{at}"
+
+    def set(self, at, seconds):
+        new = self.folder / "clock-new"
+        new.write_text(f"{seconds:+d}\n")
+        new.rename(self.file(at))
+
+    def environment(self, at):
+        # It reads the file once a second. The clock that only goes on is the machine's.
+        more = {"LD_PRELOAD": self.library, "FAKETIME_TIMESTAMP_FILE": str(self.file(at))}
+        return os.environ | more | {"FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
 class Set:
-    def __init__(self, binary, folder, network=None, disks=None, count=3):
+    def __init__(self, binary, folder, network=None, disks=None, clocks=None, count=3):
         self.binary, self.folder, self.count = binary, folder, count
-        self.network, self.disks = network, disks
+        self.network, self.disks, self.clocks = network, disks, clocks
         host = network.host if network else lambda _: "127.0.0.1"
         self.places = [(host(at), free_port(), free_port()) for at in range(count)]
         self.numbers = list(range(1, count + 1))
@@ -173,7 +202,8 @@ class Set:
         command += [self.binary, "serve", "--port", str(port), "--bind", host, "--dir", self.data(at)]
         command += ["--replica-set-port", str(bus), "--replica-set", servers, "--protected-mode", "no"]
         with open(self.folder / f"log-{at}", "ab") as log:
-            self.processes[at] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            environment = self.clocks.environment(at) if self.clocks else None
+            self.processes[at] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
 
     def address(self, at):
         host, port, bus = self.places[at]
@@ -344,13 +374,15 @@ def main():
     parser.add_argument("--network", action="store_true", help="isolate and part servers, too; needs root")
     parser.add_argument("--disks", action="store_true", help="fill their disks, too; needs root")
     parser.add_argument("--members", action="store_true", help="replace servers, too")
+    parser.add_argument("--clocks", action="store_true", help="set their wall clocks, too; needs libfaketime")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     rng = random.Random(args.seed)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
     network = Network(3) if args.network else None
     disks = Disks(folder, 3) if args.disks else None
-    servers = Set(os.path.abspath(args.binary), folder, network, disks)
+    clocks = Clocks(folder, 3) if args.clocks else None
+    servers = Set(os.path.abspath(args.binary), folder, network, disks, clocks)
     try:
         run(args, rng, servers)
     finally:
@@ -383,9 +415,10 @@ def run(args, rng, servers):
         kinds += ["isolate", "part"] * 3 if network else []
         kinds += ["fill"] * 5 if disks else []
         kinds += ["replace"] * 4 if args.members else []
+        kinds += ["jump"] * 5 if args.clocks else []
         fault = "kill" if args.only_leaders else rng.choice(kinds)
         faults[fault] = faults.get(fault, 0) + 1
-        if at == leader and fault not in ("empty", "part", "fill"):
+        if at == leader and fault not in ("empty", "part", "fill", "jump"):
             leaders_failed.append(time.monotonic())
         process = servers.processes[at]
         if fault == "replace":
@@ -396,6 +429,9 @@ def run(args, rng, servers):
             process.send_signal(signal.SIGSTOP)
             time.sleep(rng.uniform(0.1, 4))
             process.send_signal(signal.SIGCONT)
+            continue
+        if fault == "jump":
+            servers.clocks.set(at, rng.randrange(-7200, 7200))
             continue
         if fault in ("isolate", "part"):
             if fault == "isolate":
