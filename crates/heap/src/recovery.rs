@@ -7,13 +7,7 @@ use std::{
 
 use holdfast_io::{AlignedBuf, Error, Result};
 
-use crate::{
-    Arena, EXTENT, Heap, PAGE,
-    owner::RAW,
-    redo::Redo,
-    space::Extent,
-    tx::{FILL, OWNER, RECORD, WRITE},
-};
+use crate::{Arena, EXTENT, Heap, PAGE, owner::RAW, redo::Redo, space::Extent, tx::Record};
 
 /// Bytes of redo that wait for an extent at most: no more than the extent itself would take.
 const WAITING_MAX: usize = EXTENT as usize;
@@ -34,35 +28,20 @@ impl Recovery {
         Recovery { heap, arenas, waiting: Vec::new() }
     }
 
-    /// Takes in the redo record at the start of `record`, of kind 1, 2 or 3. Returns its length in bytes.
-    pub fn apply(&mut self, record: &[u8]) -> Result<usize> {
-        let Some((head, payload)) = record.split_first_chunk::<RECORD>() else {
-            return Err(self.invalid(0, "a redo record is cut short"));
+    /// Takes in the redo record at the start of `redo`. Returns its length in bytes.
+    pub fn apply(&mut self, redo: &[u8]) -> Result<usize> {
+        let Some((record, behind)) = Record::split(redo) else {
+            return Err(self.invalid(0, "a redo record of no known kind, or cut short"));
         };
-        let head = u64::from_le_bytes(*head);
-        let (kind, short, long) = (head as u8, (head >> 8) as u16, head >> 24);
-        let len = usize::from(short);
-        let cut = |n: usize| payload.get(..n).ok_or_else(|| self.invalid(long, "a redo record is cut short"));
-        match kind {
-            WRITE => {
-                let bytes = cut(len)?;
-                self.write(long, bytes)?;
-                Ok(RECORD + len)
-            }
-            FILL => {
-                let byte = cut(1)?[0];
-                self.write(long, &vec![byte; len])?;
-                Ok(RECORD + 1)
-            }
-            OWNER => {
-                self.set_owner((long & 0xff_ffff) as u32, short, (long >> 24) as u16)?;
-                Ok(RECORD)
-            }
-            _ => Err(self.invalid(long, format!("a redo record cannot be of kind {kind}"))),
+        match record {
+            Record::Write { offset, bytes } => self.write(offset, bytes)?,
+            Record::Fill { offset, len, byte } => self.write(offset, &vec![byte; len])?,
+            Record::Owner { extent, owner, used } => self.set_owner(extent, owner, used)?,
         }
+        Ok(redo.len() - behind.len())
     }
 
-    /// Writes bytes at an offset: what a record of kind 1 says, or an item's entry.
+    /// Writes bytes at an offset: what a record says, or an item's entry.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.heap.memory.len() as u64 * EXTENT) {
