@@ -5,7 +5,7 @@
 use super::{AGAIN, begin_again, recover};
 use crate::{admin::log::log, server::replica_set::ReplicaSet};
 use holdfast_consensus::{MEMBERS_MAX, MemberId, Replica};
-use holdfast_store::{Follower, Groups, Io, Lsn, OpenError, Options, Store};
+use holdfast_store::{Follower, Groups, Io, Lsn, OpenError, Options, Recovery, Store};
 use std::{
     sync::{
         Arc, OnceLock,
@@ -161,9 +161,11 @@ impl Part {
     /// The store. `None`: the thread is to end.
     fn open(&self) -> Option<Follower> {
         let log = self.replica.log()?;
-        let started = Instant::now();
         let follower = done(Follower::open(self.io.clone(), log, self.options.clone()));
-        log!(Notice, "Opened the data to follow in {:?}", started.elapsed());
+        let Recovery { notes, replayed_batches, us, .. } = follower.store().recovery();
+        notes.iter().for_each(|note| log!(Warning, "{note}"));
+        let took = Duration::from_micros(*us);
+        log!(Notice, "Opened the data to follow: {replayed_batches} batches replayed in {took:?}");
         Some(follower)
     }
 

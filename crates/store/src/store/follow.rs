@@ -28,7 +28,7 @@ use crate::{
 use holdfast_heap::{EXTENT, Heap, Load, Record};
 use holdfast_io::{Error, Io, Result};
 use holdfast_log::{BATCH_HEADER, Cursor, Log, Lsn, Step};
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 /// Bytes of log that are applied until others are looked after.
 const STEP_BYTES: u64 = 1 << 20;
@@ -58,14 +58,16 @@ impl Follower {
     /// # Errors
     /// As [`Store::open_on`].
     pub fn open(io: Arc<dyn Io>, log: Arc<Log>, options: Options) -> Result<Follower> {
-        let (maintenance, cursor, epoch) = open::follow(io, log, &options)?;
+        let started = Instant::now();
+        let (maintenance, mut recovery, (cursor, epoch)) = open::follow(io, log, &options)?;
+        recovery.us = started.elapsed().as_micros() as u64;
         let places = maintenance.engine.partitions.iter().map(|part| {
             let mut part = part.lock();
             part.call_attached();
             IndexPlaces::of(&part)
         });
         let places = places.collect();
-        let store = Arc::new(Store::of_follower(maintenance, &options));
+        let store = Arc::new(Store::of_follower(maintenance, recovery, &options));
         let background = options.background;
         store.keep_expired(true);
         Ok(Follower {

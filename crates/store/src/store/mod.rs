@@ -170,10 +170,9 @@ impl Store {
     }
 
     /// The store of one who follows, until that comes to lead.
-    fn of_follower(maintenance: Maintenance, options: &Options) -> Store {
+    fn of_follower(maintenance: Maintenance, recovery: Recovery, options: &Options) -> Store {
         let (maintenance, heap_bytes_max) = (Arc::new(maintenance), options.heap_bytes_max);
         let (shared, threads) = (maintenance.engine.shared.clone(), Mutex::default());
-        let recovery = Recovery::default();
         Store { shared, maintenance, threads, recovery, heap_bytes_max, fills_without_redo: false }
     }
 

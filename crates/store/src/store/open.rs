@@ -134,7 +134,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
     creating::end(&*io)?;
     finished.commit();
     let wrote = creating::WRITE_BYTES + superblock::WRITE_BYTES + in_use::begin(&*io)?;
-    assemble(io, log, heap, arenas, (superblock, file, wrote), 0, &options)
+    assemble(io, (log, heap, arenas), (superblock, file, wrote), &mut Recovery::default(), &options)
 }
 
 fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)> {
@@ -189,10 +189,7 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
         wrote += in_use::begin(&*io)?;
     }
     let superblock = (superblock, file, wrote);
-    let replayed = report.replayed_batches;
-    let dictionaries = Dictionaries::read(&*io, superblock.0.store_id, &mut report.notes)?;
-    let maintenance = assemble(io, log, heap, arenas, superblock, replayed, &options)?;
-    maintenance.engine.shared.compression.set_dictionaries(dictionaries);
+    let maintenance = assemble(io, (log, heap, arenas), superblock, &mut report, &options)?;
     Ok((maintenance, report))
 }
 
@@ -202,7 +199,7 @@ pub(crate) fn follow(
     io: Arc<dyn Io>,
     log: Arc<Log>,
     options: &Options,
-) -> Result<(Maintenance, Cursor, u32)> {
+) -> Result<(Maintenance, Recovery, (Cursor, u32))> {
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
     let superblock = Superblock::read(&*file)?.newest;
     // The pages of the heap may be of batches up to there.
@@ -222,10 +219,10 @@ pub(crate) fn follow(
     }
     let (heap, arenas) = opened.follow()?;
     let wrote = in_use::begin(&*io)?;
-    let dictionaries = Dictionaries::read(&*io, superblock.store_id, &mut Vec::new())?;
-    let maintenance = assemble(io, log, heap, arenas, (superblock, file, wrote), replayed, &options)?;
-    maintenance.engine.shared.compression.set_dictionaries(dictionaries);
-    Ok((maintenance, cursor, epoch))
+    let mut report = Recovery { replayed_batches: replayed, ..Recovery::default() };
+    let superblock = (superblock, file, wrote);
+    let maintenance = assemble(io, (log, heap, arenas), superblock, &mut report, &options)?;
+    Ok((maintenance, report, (cursor, epoch)))
 }
 
 /// Reads the log of a folder, and nothing else of it: for a server that stores what another one appends. Calls `f` with the LSN and the
@@ -277,20 +274,20 @@ fn open_partitions(
     })
 }
 
-/// A store of these parts. `wrote`: bytes of the superblock and beside it that this start has written. `replayed`: batches that
-/// lie behind the last checkpoint.
+/// A store of these parts. `wrote`: bytes of the superblock and beside it that this start has written. `report` has what was replayed, and is told of
+/// dictionaries that are damaged.
 fn assemble(
     io: Arc<dyn Io>,
-    log: Arc<Log>,
-    heap: Arc<Heap>,
-    arenas: Vec<Arena>,
+    (log, heap, arenas): (Arc<Log>, Arc<Heap>, Vec<Arena>),
     (superblock, file, wrote): (Superblock, Arc<dyn File>, u64),
-    replayed: u64,
+    report: &mut Recovery,
     options: &Options,
 ) -> Result<Maintenance> {
+    let dictionaries = Dictionaries::read(&*io, superblock.store_id, &mut report.notes)?;
     let (max, keeps_copies) = (options.memory_bytes_max, options.keeps_copies);
     let budget = Budget::new(heap.clone(), options.process, arenas.len(), max, keeps_copies);
     let compression = Compression::new(options.compression);
+    compression.set_dictionaries(dictionaries);
     if let Some(home) = heap.home() {
         log.join(Arc::new(AtHome(home.clone())));
     }
@@ -308,7 +305,7 @@ fn assemble(
         *options;
     let cleaner = Cleaner::new(u64::from(superblock.segment_size), log_bytes_max);
     let interval = Interval { bytes_min, batches_max, log_bytes_max };
-    let checkpoints = Checkpoints::new(superblock, file, wrote, replayed, interval);
+    let checkpoints = Checkpoints::new(superblock, file, wrote, report.replayed_batches, interval);
     checkpoints.counters.complete_ms.store(shared.io.now_ms(), Relaxed);
     let maintenance = Maintenance {
         engine: Engine::new(shared, partitions),
