@@ -1,9 +1,7 @@
 //! One of a replica set, until it leads.
 
-use super::{Signals, build_runtime, load_functions, reopen};
-use crate::{
-    admin::log::log, config::Config, net::listener::Listeners, replica_set::front::Front, server::Server,
-};
+use super::{build_runtime, listen, load_functions, reopen};
+use crate::{admin::log::log, config::Config, replica_set::front::Front, server::Server};
 use std::{
     pin::pin,
     rc::Rc,
@@ -76,10 +74,7 @@ pub(super) fn answer<T>(
 ) -> Result<Option<T>, String> {
     // Of its own, so that all connections end with it.
     let runtime = build_runtime()?;
-    let (signals, listeners) = {
-        let _context = runtime.enter();
-        (Signals::new().map_err(|e| format!("cannot start: {e}"))?, Listeners::open(config)?)
-    };
+    let (signals, listeners) = listen(&runtime, config, None)?;
     log!(Notice, "One of a replica set, ready to accept connections on {}", listeners.describe());
     let shutdown = Rc::new(Notify::new());
     let until = async {

@@ -61,7 +61,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     };
     limits::fit_max_clients(&config, 0)?;
     // Before the data folder is touched: a second server by mistake ends here.
-    let (mut adopted, metrics) = match &mut predecessor {
+    let (adopted, metrics) = match &mut predecessor {
         Some(predecessor) => {
             choose_data_folder(&config, Path::new("."));
             predecessor.check_folder(&config.text(Opt::Dir))?;
@@ -118,13 +118,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     begin_replication(&server)?;
     warn_of_options_without_effect(&server.config);
 
-    let (signals, mut listeners) = {
-        let _context = runtime.enter();
-        // Whoever can connect can also end it in order.
-        let signals = Signals::new().map_err(|e| format!("cannot start: {e}"))?;
-        let listeners = adopted.take().map_or_else(|| Listeners::open(&server.config), Ok)?;
-        (signals, listeners)
-    };
+    let (signals, mut listeners) = listen(&runtime, &server.config, adopted)?;
     let workers = Workers::start(&server, inboxes)?;
 
     if following.is_none() {
@@ -260,6 +254,17 @@ impl Workers {
             }
         }
     }
+}
+
+/// Opens the ports for clients, unless it has adopted them, and takes the signals that ask for an end: whoever can connect can also end it in order.
+fn listen(
+    runtime: &LocalRuntime,
+    config: &Config,
+    adopted: Option<Listeners>,
+) -> Result<(Signals, Listeners), String> {
+    let _context = runtime.enter();
+    let signals = Signals::new().map_err(|e| format!("cannot start: {e}"))?;
+    Ok((signals, adopted.map_or_else(|| Listeners::open(config), Ok)?))
 }
 
 fn build_runtime() -> Result<LocalRuntime, String> {
