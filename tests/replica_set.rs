@@ -206,7 +206,6 @@ fn servers_that_follow_serve_reads() {
         assert!(is_refused, "{command}: {said:?}");
     }
     assert!(is_error(&read.call("CLIENT TRACKING ON"), "ERR The server follows"));
-    assert!(is_error(&read.call("SUBSCRIBE a"), "ERR Messages are published by the leader"));
     assert!(is_error(&read.call("BACKUP BEGIN"), "ERR The server follows"));
     assert!(is_error(&read.call("WAIT 1 0"), "ERR WAIT cannot be used with replica instances."));
     assert!(is_error(&read.call("REPLICAOF NO ONE"), "ERR "));
@@ -228,7 +227,33 @@ fn servers_that_follow_serve_reads() {
     assert_eq!(watches.call("GET a"), Reply::Simple("QUEUED".into()));
     assert_eq!(watches.call("EXEC"), Reply::Null);
 
+    // Messages come there, too, and what was written before them is there by then.
+    let mut listens = set.client(at).expect("it runs");
+    for (command, kind) in
+        [("SUBSCRIBE a", "subscribe"), ("PSUBSCRIBE b*", "psubscribe"), ("SSUBSCRIBE c", "ssubscribe")]
+    {
+        assert!(matches!(listens.call(command), Reply::Array(parts) if parts[0] == bulk(kind)), "{command}");
+    }
+    for n in 0..100 {
+        client.send(format!("SET last {n}\r\nPUBLISH a {n}\r\n").as_bytes());
+        assert_eq!((client.reply(), client.reply()), (ok(), Reply::Int(0)));
+        assert_eq!(listens.reply(), harness::bulks(["message", "a", &n.to_string()]));
+        assert_eq!(read.call("GET last"), bulk(n.to_string()));
+    }
+    assert_eq!(client.call("EVAL return(redis.call('PUBLISH','bb','m')) 0"), Reply::Int(0));
+    assert_eq!(listens.reply(), harness::bulks(["pmessage", "b*", "bb", "m"]));
+    assert_eq!(client.call("SPUBLISH c m"), Reply::Int(0));
+    assert_eq!(listens.reply(), harness::bulks(["smessage", "c", "m"]));
+    let mut elsewhere = set.client(leader).expect("it runs");
+    assert!(matches!(elsewhere.call("SUBSCRIBE a"), Reply::Array(_)));
+    assert_eq!(read.call("PUBLISH a here"), Reply::Int(1), "only its own subscribers");
+    assert_eq!(listens.reply(), harness::bulks(["message", "a", "here"]));
+    assert_eq!(client.call("PUBLISH a both"), Reply::Int(1));
+    assert_eq!(elsewhere.reply(), harness::bulks(["message", "a", "both"]));
+    assert_eq!(listens.reply(), harness::bulks(["message", "a", "both"]));
+
     // All is there after a restart, and when it leads.
+    assert_eq!(client.call("SET last 2"), ok());
     let folder = set.kill(at);
     assert_eq!(client.call("SET last 3"), ok());
     set.start_in(at, folder);
@@ -303,6 +328,8 @@ fn connections_stay_when_a_server_comes_to_lead() {
     let [mut waits, mut watches, mut queues] = [(); 3].map(|()| set.client(at).expect("it runs"));
     waits.send(b"XREAD BLOCK 60000 STREAMS stream 1-1\r\n");
     assert_eq!(watches.call("WATCH a"), ok());
+    let mut hears = set.client(at).expect("it runs");
+    assert!(matches!(hears.call("SUBSCRIBE a"), Reply::Array(_)));
     // What was queued by one that followed is done by one that leads.
     assert_eq!(queues.call("MULTI"), ok());
     assert_eq!(queues.call("GET a"), Reply::Simple("QUEUED".into()));
@@ -329,8 +356,8 @@ fn connections_stay_when_a_server_comes_to_lead() {
     wait_until(|| "what expires is removed".into(), || stays.call("DBSIZE") == Reply::Int(3));
     assert_eq!(number(&stays.call("WAIT 1 10000")), Some(1));
     assert_eq!(watches.call("CLIENT TRACKING ON"), ok());
-    assert!(matches!(watches.call("SUBSCRIBE a"), Reply::Array(_)));
     assert_eq!(stays.call("PUBLISH a m"), Reply::Int(1));
+    assert_eq!(hears.reply(), harness::bulks(["message", "a", "m"]));
 }
 
 /// Whether all threads of a server have stopped: each does so by itself after the signal.

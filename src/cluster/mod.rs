@@ -450,7 +450,7 @@ impl Part {
             if *cluster == node.cluster() {
                 // One that only follows has no subscribers.
                 if let Some(server) = &self.server {
-                    server.push.publish(channel, message, false, 0);
+                    server.publish_in_set(channel, message, false, 0);
                 }
             }
             return;

@@ -172,9 +172,9 @@ fn confirm(call: &mut Call, word: &str, kind: Kind, name: Option<&[u8]>) {
 
 fn subscribe(call: &mut Call, kind: Kind) -> Answer {
     let word = call.command.name;
-    if call.server().replication.set().is_some() {
+    if kind == Kind::Shard && call.server().cluster.is_on() && call.server().replication.set().is_some() {
         return Err(Stop::new(
-            "ERR Messages are published by the leader of the replica set: subscribe there",
+            "ERR Messages to shards are published by the leader of the replica set: subscribe there",
         ));
     }
     if kind == Kind::Shard && call.session.in_exec {

@@ -102,6 +102,11 @@ impl Bus {
         self.sent.get()
     }
 
+    /// Whether few frames wait on a way, so that one may be sent without which others can do.
+    pub fn is_idle(&self, place: &(String, u16)) -> bool {
+        self.ways.get(place).is_none_or(|way| way.max_capacity() - way.capacity() < WAITING_MAX / 8)
+    }
+
     /// Sends a frame, if there is room for it on its way: whether there is.
     pub fn send(&mut self, place: (String, u16), frame: Vec<u8>) -> bool {
         let way = self.ways.entry(place).or_insert_with_key(|(host, port)| {

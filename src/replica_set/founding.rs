@@ -227,7 +227,7 @@ impl Founding {
             }
             Frame::Fetch { from, name, offset, .. } => self.give(from, &name, offset),
             Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, replica),
-            Frame::Envelope { .. } | Frame::HandOver { .. } => Ok(()),
+            Frame::Envelope { .. } | Frame::HandOver { .. } | Frame::Publish { .. } => Ok(()),
         }
     }
 

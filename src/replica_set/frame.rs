@@ -1,6 +1,6 @@
 //! What the servers of a replica set send to each other.
 
-use crate::server::replica_set::ClusterOfSet;
+use crate::server::{published::Published, replica_set::ClusterOfSet};
 use holdfast_consensus::{
     Envelope, Extract, MemberId,
     code::{Decoder, Encoder, Malformed},
@@ -114,6 +114,13 @@ pub enum Frame {
         /// Who is to lead.
         to: MemberId,
     },
+    /// Messages for those who have subscribed at one that follows.
+    Publish {
+        /// The set.
+        set: u64,
+        /// The messages.
+        messages: Vec<Published>,
+    },
 }
 
 impl Frame {
@@ -168,6 +175,12 @@ impl Frame {
             }
             Frame::HandOver { set, to } => {
                 out.u8(5).u64(*set).u64(*to);
+            }
+            Frame::Publish { set, messages } => {
+                out.u8(6).u64(*set).u32(messages.len() as u32);
+                for Published { lsn, to_shard, channel, message } in messages {
+                    out.u64(*lsn).u8((*to_shard).into()).bytes(channel).bytes(message);
+                }
             }
         }
         out.0
@@ -233,6 +246,16 @@ impl Frame {
                 Frame::Envelope { set, envelope: Envelope::decode(bytes.bytes()?).ok_or(Malformed)? }
             }
             5 => Frame::HandOver { set: bytes.u64()?, to: bytes.u64()? },
+            6 => {
+                let (set, count) = (bytes.u64()?, bytes.u32()?);
+                let mut messages = Vec::new();
+                for _ in 0..count {
+                    let (lsn, to_shard) = (bytes.u64()?, bytes.flag()?);
+                    let (channel, message) = (bytes.bytes()?.to_vec(), bytes.bytes()?.to_vec());
+                    messages.push(Published { lsn, to_shard, channel, message });
+                }
+                Frame::Publish { set, messages }
+            }
             _ => return Err(Malformed),
         };
         bytes.end().map(|()| frame)
@@ -275,6 +298,12 @@ mod tests {
             Frame::Fetch { set: 1, from: 2, name: "heap".into(), offset: 1 << 20 },
             Frame::Part { set: 1, name: "heap".into(), offset: 5, bytes: vec![1, 2, 3] },
             Frame::HandOver { set: 1, to: 3 },
+            Frame::Publish {
+                set: 1,
+                messages: [false, true]
+                    .map(|to_shard| Published { lsn: 7, to_shard, channel: vec![1], message: vec![2, 3] })
+                    .into(),
+            },
         ];
         for frame in frames {
             let bytes = frame.encode();

@@ -56,6 +56,8 @@ use tokio::{
 const PREFACE: &[u8; 8] = b"HFset04\n";
 /// Bytes of a frame at most, which may hold a whole commit.
 const FRAME_MAX: usize = 1 << 30;
+/// Bytes of messages of PUBLISH in a frame, and one more message.
+const PUBLISH_BYTES: usize = 1 << 20;
 /// How many ticks the engine waits for a leader before it elects another one.
 const ELECTION_TICKS: u64 = 10;
 /// How long a server waits before it begins again after a failure.
@@ -111,6 +113,11 @@ pub fn start(
     let (woken, wakes) = mpsc::channel(1);
     let (telling, successors) = mpsc::unbounded_channel();
     set.tell_of_successors(telling);
+    let waker = woken.clone();
+    set.wake_by(move || {
+        // One that waits is enough.
+        let _ = waker.try_send(());
+    });
     let part = Part {
         set,
         io,
@@ -341,6 +348,13 @@ impl Part {
                 }
                 Ok(())
             }
+            Some(Frame::Publish { set, messages }) if self.founding.member_of() == Some(set) => {
+                // One that is elected tells only what its own clients publish.
+                if self.electing.is_some() {
+                    self.set.hear(messages);
+                }
+                Ok(())
+            }
             Some(Frame::Fetch { set, from, name, offset }) if self.founding.member_of() == Some(set) => {
                 let part = self.lending.give(from, &name, offset);
                 self.send(from, part);
@@ -415,8 +429,32 @@ impl Part {
             }
             self.set.lease.renew(replica.lease_us());
             self.elect(&replica);
+            self.publish(number, &replica, bus);
         }
         Ok(())
+    }
+
+    /// As the leader, sends messages to those who follow, unless they have enough to take without.
+    fn publish(&self, set: u64, replica: &Replica, bus: &mut Bus) {
+        // Until then they are those of the leader before.
+        if !self.set.leads() {
+            return;
+        }
+        loop {
+            let messages = self.set.take_published(|| replica.extent().1, PUBLISH_BYTES);
+            if messages.is_empty() {
+                return;
+            }
+            let frame = Frame::Publish { set, messages }.encode();
+            let others = replica.members().peers.into_keys().filter(|id| *id != replica.id());
+            for address in others.filter_map(|id| self.founding.address(id)) {
+                let place = (address.host.clone(), address.bus_port);
+                if bus.is_idle(&place) {
+                    // What is lost is lost, as with Redis.
+                    let _ = bus.send(place, frame.clone());
+                }
+            }
+        }
     }
 
     /// Opens the replica of a set that is founded.

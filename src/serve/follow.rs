@@ -1,7 +1,12 @@
 //! One of a replica set, until it leads.
 
 use super::{build_runtime, listen, load_functions, reopen};
-use crate::{admin::log::log, config::Config, replica_set::front::Front, server::Server};
+use crate::{
+    admin::log::log,
+    config::Config,
+    replica_set::front::Front,
+    server::{Server, published::Published},
+};
 use std::{
     pin::pin,
     rc::Rc,
@@ -36,6 +41,15 @@ pub(super) struct Following {
 }
 
 impl Following {
+    /// Has those told who have subscribed here of what the leader publishes.
+    pub fn tell_subscribers(&self, server: &Arc<Server>) {
+        let set = server.replica_set.as_ref().expect("one of a replica set");
+        let push = server.push.clone();
+        set.tell_by(move |Published { to_shard, channel, message, .. }| {
+            push.publish(&channel, &message, to_shard, 0);
+        });
+    }
+
     /// Keeps the server as its store is until that leads; returns the term.
     pub async fn until_elected(self, server: &Arc<Server>) -> u64 {
         let Following { functions, elected, leads } = self;

@@ -153,6 +153,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         signals.notify(move || signalled.shutdown.notify_one());
         tokio::task::spawn_local(reopening);
         if let Some(following) = following {
+            following.tell_subscribers(&server);
             log!(Notice, "Follows, and serves reads");
             match accept_until(&server, &mut listeners, following.until_elected(&server)).await {
                 Event::Ended(served) => return served.map(|()| None),

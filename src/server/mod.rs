@@ -8,6 +8,7 @@ pub mod exporter;
 pub mod handover;
 pub mod limits;
 pub mod mailbox;
+pub mod published;
 pub mod replica_set;
 pub mod replication;
 
@@ -38,6 +39,7 @@ use crate::{
         cluster::{Cluster, Order},
         limits::OutputLimit,
         mailbox::Message,
+        published::Published,
         replica_set::ReplicaSet,
         replication::{Primary, Replication},
     },
@@ -271,8 +273,21 @@ impl Server {
 
     /// Sends a message to the subscribers of a channel, once all below an LSN is durable; how many of them are here.
     pub fn publish(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) -> usize {
-        if self.cluster.is_on() && !to_shard {
+        if self.cluster.is_on() && !to_shard && self.replication.set().is_none() {
             self.cluster.order(Order::Publish(channel.to_vec(), message.to_vec(), wait_lsn));
+        }
+        self.publish_in_set(channel, message, to_shard, wait_lsn)
+    }
+
+    /// The same, but not to those of other nodes of a cluster, unless they follow this one. One that follows itself tells only its own.
+    pub fn publish_in_set(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) -> usize {
+        if let Some(set) = self.replica_set.as_ref().filter(|_| self.replication.set().is_none()) {
+            set.publish(Published {
+                lsn: wait_lsn,
+                to_shard,
+                channel: channel.to_vec(),
+                message: message.to_vec(),
+            });
         }
         self.push.publish(channel, message, to_shard, wait_lsn)
     }
