@@ -1,11 +1,12 @@
 //! Values that are compressed in the log: they are what they were, wherever they are read; and one that does not expand is told.
 
 mod open;
+mod others;
 
 use holdfast_io::crc32c_of_both;
 use holdfast_store::{
-    Admission, Codec, CompressionSetting, CompressionStats, Durability, Error, Groups, Io, Lsn,
-    OpenError as StoreError, Options, Replication, SimIo, Store, hash::Expiry,
+    Admission, Codec, CompressionSetting, CompressionStats, Durability, Error, Io, Options, Replication,
+    SimIo, Store, hash::Expiry,
 };
 use std::{sync::Arc, thread};
 
@@ -261,35 +262,13 @@ fn set_samples(store: &Store) {
 /// So many small values, of which each fourth is a sample, fill 2 MiB of samples.
 const SAMPLED: u32 = 7500;
 
-/// Other servers that have the same log, and agree at once.
-struct Others;
-
-impl Groups for Others {
-    fn seal(&self) -> Result<Vec<u8>, StoreError> {
-        Ok(vec![0x5E])
-    }
-
-    fn begin(&self, _: Vec<u8>, _: Lsn) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn durable_here(&self, end: Lsn) -> Lsn {
-        end
-    }
-
-    fn keep_from(&self, _: Lsn) -> Result<(), StoreError> {
-        Ok(())
-    }
-}
-
-/// They would not have it, so it must not be made.
+/// The other servers would not have it, so it must not be made.
 #[test]
 fn no_dictionary_is_made_for_a_log_that_others_have() {
-    let others: Arc<dyn Groups> = Arc::new(Others);
     let replication = Some(Replication { term: 2, agreed: u64::MAX });
     let options = Options { replication, ..with_room() };
     let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
-    store.log().lead(2, Arc::downgrade(&others));
+    let _others = others::lead(store.log(), 2);
     store.attach();
     store.set_compression(by(Some(Codec::Zstd(3))));
     set_samples(&store);

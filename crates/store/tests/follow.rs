@@ -5,13 +5,12 @@
 mod history;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod oracle;
+mod others;
 mod seeds;
 
 use history::{Op, State, apply, dump, get, random_key, random_ops, run_batch};
-use holdfast_log::{Cursor, CursorBatch, SEAL, Step};
-use holdfast_store::{
-    Admission, Codec, Follower, Groups, Io, Lsn, OpenError, Options, Replication, SimIo, Store, replay_log,
-};
+use holdfast_log::{Cursor, CursorBatch, Step};
+use holdfast_store::{Admission, Codec, Follower, Io, Lsn, Options, Replication, SimIo, Store, replay_log};
 use oracle::Snapshot;
 use seeds::{Rng, with_seeds};
 use std::{
@@ -33,27 +32,6 @@ static LED: AtomicU64 = AtomicU64::new(0);
 
 /// The term of one that follows, and comes to lead.
 const TERM: u32 = 9;
-
-/// Others who have all at once.
-struct Others;
-
-impl Groups for Others {
-    fn seal(&self) -> Result<Vec<u8>, OpenError> {
-        Ok(vec![SEAL])
-    }
-
-    fn begin(&self, _: Vec<u8>, _: Lsn) -> Result<(), OpenError> {
-        Ok(())
-    }
-
-    fn durable_here(&self, end: Lsn) -> Lsn {
-        end
-    }
-
-    fn keep_from(&self, _: Lsn) -> Result<(), OpenError> {
-        Ok(())
-    }
-}
 
 /// A server that follows.
 struct Following {
@@ -157,8 +135,7 @@ fn write(leader: &Store, rng: &mut Rng, now: &mut State, keys: u64, has_many: bo
 /// What has followed leads now: it is written and kept in order, as one that was opened. Returns its folder after a power cut.
 fn lead(following: Following, rng: &mut Rng, now: &mut State, keys: u64, has_many: bool) -> SimIo {
     let Following { sim, follower, log, .. } = following;
-    let others: Arc<dyn Groups> = Arc::new(Others);
-    log.lead(TERM, Arc::downgrade(&others));
+    let _others = others::lead(&log, TERM);
     let store = follower.lead().expect("a sound medium");
     for _ in 0..rng.below(400) {
         match rng.below(20) {
@@ -341,13 +318,19 @@ fn history(seed: u64) {
     }
 }
 
-/// The pages of a checkpoint may be of batches up to where the log was durable when it was complete. That was agreed on, whoever knows it now.
-#[test]
-fn a_checkpoint_says_what_was_agreed_on() {
+/// A new store that has one.
+fn one_partition() -> (SimIo, Options, Store) {
     let sim = SimIo::new(1);
     let options =
         Options { heap_bytes_max: 32 << 20, partitions: 1, background: false, ..Options::default() };
-    let leader = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
+    let store = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
+    (sim, options, store)
+}
+
+/// The pages of a checkpoint may be of batches up to where the log was durable when it was complete. That was agreed on, whoever knows it now.
+#[test]
+fn a_checkpoint_says_what_was_agreed_on() {
+    let (sim, options, leader) = one_partition();
     run_batch(&leader, &mut vec![set(1, 10)]).expect("a sound medium");
     let early = leader.log().tail();
     run_batch(&leader, &mut vec![set(2, 10)]).expect("a sound medium");
@@ -360,10 +343,7 @@ fn a_checkpoint_says_what_was_agreed_on() {
 
 #[test]
 fn one_that_comes_to_lead_uses_the_room_that_is_free_in_its_extents() {
-    let sim = SimIo::new(1);
-    let options =
-        Options { heap_bytes_max: 32 << 20, partitions: 1, background: false, ..Options::default() };
-    let leader = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
+    let (sim, options, leader) = one_partition();
     let field = |number: u32| number.to_le_bytes().to_vec();
     let set = |store: &Store, numbers: &mut dyn Iterator<Item = u32>| {
         let set = |number| Op::HashSet(0, b"hash".to_vec(), field(number), vec![7; 900], None);
@@ -377,8 +357,7 @@ fn one_that_comes_to_lead_uses_the_room_that_is_free_in_its_extents() {
     }
     leader.close().expect("a sound medium");
     let Following { follower, log, .. } = Following::open(sim.fork(), &options, leader.log().tail());
-    let others: Arc<dyn Groups> = Arc::new(Others);
-    log.lead(TERM, Arc::downgrade(&others));
+    let _others = others::lead(&log, TERM);
     let store = follower.lead().expect("a sound medium");
     // All of it is in memory.
     assert_eq!(dump(&store), dump(&leader));
