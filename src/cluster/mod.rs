@@ -448,7 +448,7 @@ impl Part {
         let Some(node) = &mut self.node else { return };
         if let Frame::Publish { cluster, channel, message } = &frame {
             if *cluster == node.cluster() {
-                // One that only follows has no subscribers.
+                // Those who have subscribed at one that follows are told by its leader.
                 if let Some(server) = &self.server {
                     server.publish_in_set(channel, message, false, 0);
                 }

@@ -17,6 +17,13 @@ pub struct Address {
     pub bus_port: u16,
 }
 
+impl Address {
+    /// Where the other servers connect: host and port.
+    pub fn on_bus(&self) -> (String, u16) {
+        (self.host.clone(), self.bus_port)
+    }
+}
+
 impl FromStr for Address {
     type Err = ();
 

@@ -113,11 +113,7 @@ pub fn start(
     let (woken, wakes) = mpsc::channel(1);
     let (telling, successors) = mpsc::unbounded_channel();
     set.tell_of_successors(telling);
-    let waker = woken.clone();
-    set.wake_by(move || {
-        // One that waits is enough.
-        let _ = waker.try_send(());
-    });
+    set.wake_by(waker(&woken));
     let part = Part {
         set,
         io,
@@ -223,6 +219,15 @@ fn own_program() -> PathBuf {
     let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
     let own = identity(Path::new(SELF));
     env::current_exe().ok().filter(|path| identity(path) == own).unwrap_or_else(|| SELF.into())
+}
+
+/// Wakes the thread.
+fn waker(woken: &mpsc::Sender<()>) -> impl Fn() + Send + Sync + use<> {
+    let woken = woken.clone();
+    move || {
+        // One that waits is enough.
+        let _ = woken.try_send(());
+    }
 }
 
 /// What the thread is woken by.
@@ -406,20 +411,19 @@ impl Part {
 
     /// Does what follows from what has happened.
     fn work(&mut self, bus: &mut Bus) -> Result<(), String> {
-        let place = |address: &Address| (address.host.clone(), address.bus_port);
         self.outbox.extend(self.founding.take_frames());
         if self.founding.member_of().is_some() && self.replica.is_none() {
             self.open()?;
         }
         for (to, frame) in self.outbox.drain(..) {
             // It is said again.
-            let _ = bus.send(place(&to), frame.encode());
+            let _ = bus.send(to.on_bus(), frame.encode());
         }
         if let (Some(number), Some(replica)) = (self.founding.member_of(), self.replica.clone()) {
             for envelope in replica.take_messages() {
                 let to = envelope.message.to();
                 let frame = Frame::Envelope { set: number, envelope };
-                let to_place = self.founding.address(to).map(place);
+                let to_place = self.founding.address(to).map(Address::on_bus);
                 if !to_place.is_some_and(|at| bus.send(at, frame.encode())) {
                     replica.unreachable(to);
                 }
@@ -448,7 +452,7 @@ impl Part {
             let frame = Frame::Publish { set, messages }.encode();
             let others = replica.members().peers.into_keys().filter(|id| *id != replica.id());
             for address in others.filter_map(|id| self.founding.address(id)) {
-                let place = (address.host.clone(), address.bus_port);
+                let place = address.on_bus();
                 if bus.is_idle(&place) {
                     // What is lost is lost, as with Redis.
                     let _ = bus.send(place, frame.clone());
@@ -464,13 +468,14 @@ impl Part {
             let replication = Some(Replication { term, agreed });
             replay_log(io.clone(), &Options { replication, ..options.clone() }, each)
         };
-        let woken = self.woken.clone();
-        let wake = move || {
-            // One that waits is enough.
-            let _ = woken.try_send(());
-        };
         let tick_us = self.tick.as_micros() as u64;
-        let replica = Replica::open(self.io.clone(), JOURNAL, tick_us, Box::new(read_log), Box::new(wake));
+        let replica = Replica::open(
+            self.io.clone(),
+            JOURNAL,
+            tick_us,
+            Box::new(read_log),
+            Box::new(waker(&self.woken)),
+        );
         let replica = replica.map_err(failed)?;
         log!(Notice, "Follows from entry {} on, LSN {}", replica.last(), replica.extent().0);
         self.founding.learn(replica.addresses(), None);
