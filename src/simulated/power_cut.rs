@@ -4,7 +4,7 @@
 //! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed. The store's own test of power cuts knows its types
 //! and looks deeper; this one knows the command table, so that no command is left out.
 
-#[path = "../../tests/every_write/calls.rs"]
+#[path = "../../tests/server/every_write/calls.rs"]
 pub mod calls;
 
 use super::World;
@@ -170,5 +170,8 @@ fn a_power_cut_amid_any_command_loses_nothing_acknowledged() {
         ROWS.table.all().filter(|(id, c)| c.flags.has(Flags::WRITE) && !ROWS.table.is_container(*id));
     let never: Vec<&str> =
         writes.map(|(_, c)| c.name).filter(|name| alone(name) && !done.contains(name)).collect();
-    assert!(!all || never.is_empty(), "tests/every_write/calls.txt makes no call that succeeds of {never:?}");
+    assert!(
+        !all || never.is_empty(),
+        "tests/server/every_write/calls.txt makes no call that succeeds of {never:?}"
+    );
 }

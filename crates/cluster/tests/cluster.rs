@@ -1,7 +1,7 @@
 //! Whole clusters in one thread, on a network that loses, delays and parts, with power cuts, as a seed decides.
 //! `HOLDFAST_SEEDS=5000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
-#[path = "../../store/tests/seeds/mod.rs"]
+#[path = "../../store/tests/store/seeds.rs"]
 mod seeds;
 
 use holdfast_cluster::{Address, Change, Frame, Name, Node, NodeOptions, Seat, Slots};

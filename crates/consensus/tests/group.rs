@@ -1,7 +1,7 @@
 //! Whole groups in one thread: real members over simulated media, on a network that loses, delays, doubles and parts, with power cuts,
 //! damage and changes of members, as a seed decides. `HOLDFAST_SEEDS=5000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
-#[path = "../../store/tests/seeds/mod.rs"]
+#[path = "../../store/tests/store/seeds.rs"]
 mod seeds;
 
 use holdfast_consensus::{Machine, Member, MemberId, Message, Options, Role};

@@ -4,7 +4,7 @@
 
 mod aimed;
 mod members;
-#[path = "../../../store/tests/seeds/mod.rs"]
+#[path = "../../../store/tests/store/seeds.rs"]
 mod seeds;
 mod world;
 

@@ -1,0 +1,290 @@
+//! Collections that are larger than `maxmemory`: all is there, memory stays within the limit, a crash takes nothing, and who looks
+//! for elements that are not in memory holds up nobody meanwhile.
+
+use crate::harness::{Client, Folder, Rng, Server, array, bulk, seed, text};
+use holdfast_resp::{Reply, write_command};
+use std::collections::HashMap;
+
+const LIMIT: u64 = 64 << 20;
+const OPTIONS: &[&str] = &["--maxmemory", "64mb", "--workers", "2"];
+const FIELDS: u64 = 400_000;
+/// Elements of a set, a sorted set and a list, each.
+const ELEMENTS: u64 = 120_000;
+
+fn field(n: u64) -> String {
+    format!("field:{n:08}")
+}
+
+/// Fields are written again and again; their last round is in their value.
+fn value(n: u64, round: u64) -> String {
+    format!("{round}:{n}:{}", "x".repeat((n % 400) as usize))
+}
+
+/// Sends commands at once; their replies.
+fn pipeline(client: &mut Client, calls: &[Vec<String>]) -> Vec<Reply> {
+    let mut requests = Vec::new();
+    calls.iter().for_each(|call| write_command(&mut requests, call));
+    client.send(&requests);
+    calls.iter().map(|_| client.reply()).collect()
+}
+
+fn set(client: &mut Client, fields: impl Iterator<Item = (u64, u64)>) {
+    let calls: Vec<_> =
+        fields.map(|(n, round)| vec!["HSET".into(), "huge".into(), field(n), value(n, round)]).collect();
+    for reply in pipeline(client, &calls) {
+        assert!(matches!(reply, Reply::Int(_)), "{reply:?}");
+    }
+}
+
+fn element(n: u64) -> String {
+    format!("an element of some length, which is not in memory and has the number {n}")
+}
+
+fn add_elements(client: &mut Client, numbers: impl Iterator<Item = u64>) {
+    let (mut set, mut zset, mut list) = (vec!["SADD", "set"], vec!["ZADD", "zset"], vec!["RPUSH", "list"]);
+    let elements: Vec<_> = numbers.map(|n| (n.to_string(), element(n))).collect();
+    for (number, element) in &elements {
+        set.push(element);
+        zset.extend([&number[..], element]);
+        list.push(element);
+    }
+    for call in [set, zset, list] {
+        assert!(matches!(client.call_args(&call), Reply::Int(_)));
+    }
+}
+
+fn check_elements(client: &mut Client, numbers: &[u64]) {
+    let calls = numbers.iter().flat_map(|&n| {
+        [
+            vec!["SISMEMBER".to_owned(), "set".into(), element(n)],
+            vec!["SISMEMBER".to_owned(), "set".into(), element(n + ELEMENTS)],
+            vec!["ZSCORE".to_owned(), "zset".into(), element(n)],
+            vec!["ZRANGE".to_owned(), "zset".into(), n.to_string(), n.to_string()],
+            vec!["LINDEX".to_owned(), "list".into(), n.to_string()],
+            vec!["LINDEX".to_owned(), "list".into(), (n as i64 - ELEMENTS as i64).to_string()],
+        ]
+    });
+    let replies = pipeline(client, &calls.collect::<Vec<_>>());
+    for (&n, replies) in numbers.iter().zip(replies.chunks(6)) {
+        let (found, at) = (bulk(element(n)), array([bulk(element(n))]));
+        let expected = [Reply::Int(1), Reply::Int(0), bulk(n.to_string()), at, found.clone(), found];
+        assert_eq!(replies, expected, "element {n}");
+    }
+}
+
+fn check(client: &mut Client, rounds: &HashMap<u64, u64>, fields: &[u64]) {
+    let calls: Vec<_> = fields.iter().map(|&n| vec!["HGET".into(), "huge".into(), field(n)]).collect();
+    for (&n, reply) in fields.iter().zip(pipeline(client, &calls)) {
+        assert_eq!(reply, bulk(value(n, rounds.get(&n).copied().unwrap_or(0))), "field {n}");
+    }
+}
+
+fn number(client: &mut Client, field: &str) -> u64 {
+    client.info(field).parse().expect("a number")
+}
+
+/// What the program may hold beside data, in bytes, until data may be less for it.
+const BESIDE: u64 = 32 << 20;
+
+/// The RAM of the whole process.
+fn assert_within(client: &mut Client) {
+    let resident = number(client, "used_memory_rss");
+    assert!(resident < LIMIT + LIMIT / 4 + BESIDE, "{} MiB are resident", resident >> 20);
+}
+
+#[test]
+fn collections_outgrow_memory_and_survive_a_kill() {
+    let mut rng = Rng(seed());
+    let mut rounds = HashMap::new();
+    let mut folder: Option<Folder> = None;
+    for life in 0..3 {
+        let server = match folder.take() {
+            None => Server::start(OPTIONS),
+            Some(folder) => Server::start_in(folder, OPTIONS),
+        };
+        let mut client = server.client();
+        if life == 0 {
+            for first in (0..FIELDS).step_by(500) {
+                set(&mut client, (first..first + 500).map(|n| (n, 0)));
+            }
+            for first in (0..ELEMENTS).step_by(1000) {
+                add_elements(&mut client, first..first + 1000);
+            }
+            let heap = number(&mut client, "mem_heap_allocated");
+            assert!(heap > 2 * LIMIT, "{heap} bytes are no more than memory");
+        }
+        assert_eq!(client.call("HLEN huge"), Reply::Int(FIELDS as i64));
+        // Who looks for elements waits without holding up others.
+        let waits =
+            |client: &mut Client| (number(client, "heap_pages_fetched"), number(client, "heap_page_faults"));
+        let before = waits(&mut client);
+        for _ in 0..10 {
+            let some: Vec<u64> = (0..50).map(|_| rng.below(ELEMENTS)).collect();
+            check_elements(&mut client, &some);
+            let some: Vec<u64> = (0..100).map(|_| rng.below(FIELDS)).collect();
+            check(&mut client, &rounds, &some);
+        }
+        let after = waits(&mut client);
+        let (fetched, faults) = (after.0 - before.0, after.1 - before.1);
+        assert!(fetched > 500, "{fetched} pages have come");
+        assert!(faults * 50 <= fetched, "{faults} pages were waited for under a lock, {fetched} without");
+        // Reads and writes all over it, while pages leave and come back.
+        for round in 0..20 {
+            let some: Vec<u64> = (0..200).map(|_| rng.below(FIELDS)).collect();
+            check(&mut client, &rounds, &some);
+            let changed: Vec<(u64, u64)> =
+                (0..200).map(|_| (rng.below(FIELDS), life * 100 + round)).collect();
+            rounds.extend(changed.iter().copied());
+            set(&mut client, changed.into_iter());
+            assert_within(&mut client);
+        }
+        let evicted = number(&mut client, "heap_pages_evicted");
+        assert!(life > 0 || evicted > 5000, "{evicted} pages have left memory");
+        assert!(number(&mut client, "mem_heap_absent") > LIMIT, "most of it is not in memory");
+        // What does not fit into memory can be used whole all the same.
+        let Reply::Array(fields) = client.call("HKEYS huge") else { panic!("no fields") };
+        assert_eq!(fields.len() as u64, FIELDS);
+        assert_within(&mut client);
+        folder = Some(server.kill());
+    }
+    let server = Server::start_in(folder.expect("the last server's"), OPTIONS);
+    let mut client = server.client();
+    let all: Vec<u64> = (0..FIELDS).collect();
+    all.chunks(500).for_each(|some| check(&mut client, &rounds, some));
+    let all: Vec<u64> = (0..ELEMENTS).collect();
+    all.chunks(500).step_by(10).for_each(|some| check_elements(&mut client, some));
+    assert_within(&mut client);
+}
+
+/// Adds what is looked at by [`commands_find_what_they_use_before_they_run`]: the collections named above, a stream, and the same
+/// number as score, position and ID.
+fn add_all(client: &mut Client) {
+    for first in (0..ELEMENTS).step_by(1000) {
+        add_elements(client, first..first + 1000);
+        set(client, (first..first + 1000).map(|n| (n, 0)));
+        let entry =
+            |n: u64| vec!["XADD".into(), "stream".into(), format!("{}-1", n + 1), "f".into(), element(n)];
+        let entries: Vec<_> = (first..first + 1000).map(entry).collect();
+        pipeline(client, &entries);
+    }
+}
+
+#[test]
+fn commands_find_what_they_use_before_they_run() {
+    // A number for each `#`, from some distance of the end, and an element for each `@`.
+    const CALLS: &[&str] = &[
+        "HGET huge field",
+        "HMGET huge field field field",
+        "HTTL huge FIELDS 1 field",
+        "HSET huge field new",
+        "SISMEMBER set @",
+        "SREM set @",
+        "ZSCORE zset @",
+        "ZMSCORE zset @ @",
+        "ZRANK zset @",
+        "ZREVRANK zset @",
+        "ZRANGE zset # #",
+        "ZREVRANGE zset # #",
+        "ZCOUNT zset # +inf",
+        "ZRANGEBYSCORE zset (# +inf LIMIT 0 40",
+        "ZREVRANGEBYSCORE zset # -inf LIMIT 3 40",
+        "ZRANGE zset # -inf BYSCORE REV LIMIT 0 5",
+        "ZADD zset XX # @",
+        "LINDEX list #",
+        "LRANGE list # #",
+        "LSET list # @",
+        "XRANGE stream # + COUNT 100",
+        "XREVRANGE stream # - COUNT 100",
+        "XREAD COUNT 20 STREAMS stream #",
+        "XDEL stream #-1",
+    ];
+    let mut rng = Rng(seed());
+    let server = Server::start(OPTIONS);
+    let mut client = server.client();
+    add_all(&mut client);
+    let mut folder = Some(server.kill());
+    for calls in CALLS.chunks(6) {
+        let server = Server::start_in(folder.take().expect("the last server's"), OPTIONS);
+        let mut client = server.client();
+        let mut fetched_in_all = 0;
+        for call in calls {
+            let waits = |client: &mut Client| {
+                (number(client, "heap_pages_fetched"), number(client, "heap_page_faults"))
+            };
+            let before = waits(&mut client);
+            for _ in 0..6 {
+                let calls: Vec<_> = (0..50)
+                    .map(|_| {
+                        let n = 1000 + rng.below(ELEMENTS - 2000);
+                        let fill = |word: &str| match word {
+                            "@" => element(n),
+                            "field" => field(n),
+                            word => word.replace('#', &n.to_string()),
+                        };
+                        call.split(' ').map(fill).collect()
+                    })
+                    .collect();
+                for reply in pipeline(&mut client, &calls) {
+                    assert!(!matches!(reply, Reply::Error(_)), "{call}: {reply:?}");
+                }
+            }
+            let after = waits(&mut client);
+            let (fetched, faults) = (after.0 - before.0, after.1 - before.1);
+            fetched_in_all += fetched;
+            println!("{call}: {fetched} pages fetched, {faults} waited for under a lock");
+            assert!(
+                faults * 100 <= fetched + 100,
+                "{call}: {faults} pages were waited for, {fetched} fetched"
+            );
+        }
+        assert!(fetched_in_all > 50, "most of it was in memory");
+        folder = Some(server.kill());
+    }
+}
+
+#[test]
+fn large_collections_are_found_whole_before_they_are_used() {
+    let server = Server::start(OPTIONS);
+    add_all(&mut server.client());
+    let mut folder = server.kill();
+    let pairs = |key: fn(u64) -> String, value: fn(u64) -> String| {
+        (0..ELEMENTS).flat_map(|n| [key(n), value(n)]).collect::<Vec<_>>()
+    };
+    let elements: Vec<String> = (0..ELEMENTS).map(element).collect();
+    let few = elements[50..90_000].to_vec();
+    // Whether the order is told, too.
+    let cases = [
+        ("SMEMBERS set", false, elements),
+        ("ZRANGE zset 0 -1 WITHSCORES", true, pairs(element, |n| n.to_string())),
+        ("ZRANGE zset 50 (90000 BYSCORE", true, few.clone()),
+        ("LRANGE list 50 89999", true, few),
+        ("HGETALL huge", false, pairs(field, |n| value(n, 0))),
+    ];
+    for (call, is_ordered, mut expected) in cases {
+        let server = Server::start_in(folder, OPTIONS);
+        let mut client = server.client();
+        let before = number(&mut client, "heap_page_faults");
+        let Reply::Array(found) = client.call(call) else { panic!("{call}") };
+        let mut found: Vec<String> = found.iter().map(text).collect();
+        if !is_ordered {
+            found.sort_unstable();
+            expected.sort_unstable();
+        }
+        assert!(found == expected, "{call}: {} elements of {}", found.len(), expected.len());
+        let faults = number(&mut client, "heap_page_faults") - before;
+        let fetched = number(&mut client, "heap_pages_fetched");
+        println!("{call}: {fetched} pages fetched, {faults} waited for under a lock");
+        assert!(fetched > 1000 && faults * 50 <= fetched, "{call}: {fetched} fetched, {faults} waited for");
+        folder = server.kill();
+    }
+    let server = Server::start_in(folder, OPTIONS);
+    let mut client = server.client();
+    let Reply::Array(entries) = client.call("XRANGE stream 1001 + COUNT 100000") else {
+        panic!("no entries")
+    };
+    assert_eq!(entries.len(), 100_000);
+    assert_eq!(entries[0], array([bulk("1001-1"), array([bulk("f"), bulk(element(1000))])]));
+    let (fetched, faults) =
+        (number(&mut client, "heap_pages_fetched"), number(&mut client, "heap_page_faults"));
+    assert!(fetched > 1000 && faults * 50 <= fetched, "XRANGE: {fetched} fetched, {faults} waited for");
+}

@@ -1,0 +1,361 @@
+//! A cluster whose parts are replica sets: slots are the leader's, whoever that is, and nothing acknowledged is lost when one is killed.
+
+use crate::harness::{
+    self, Client, Folder, Rng, Set, bulk, error, free_port, holdfast_cluster, is_error, items, number, ok,
+    redis_cli, seed, text, wait_until,
+};
+use holdfast_resp::Reply;
+use holdfast_store::hash_slot;
+use std::{
+    ops::Range,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Milliseconds of silence after which a node has failed. A busy machine is not to fail.
+const TIMEOUT: &str = "15000";
+const SERVERS: usize = 3;
+
+/// Replica sets that are one cluster.
+struct Cluster {
+    sets: Vec<Set>,
+    cluster_ports: Vec<String>,
+}
+
+impl Cluster {
+    /// Starts sets, each of which is a cluster of its own without slots.
+    fn start_alone(count: usize) -> Cluster {
+        let mut cluster = Cluster { sets: Vec::new(), cluster_ports: Vec::new() };
+        for _ in 0..count {
+            let mut set = Set::new(SERVERS);
+            for options in &mut set.options {
+                let port = free_port().to_string();
+                let words =
+                    ["--cluster-enabled", "yes", "--cluster-port", &port, "--cluster-node-timeout", TIMEOUT];
+                options.extend(words.map(str::to_owned));
+                cluster.cluster_ports.push(port);
+            }
+            (0..SERVERS).for_each(|at| set.start_in(at, Folder::new()));
+            cluster.sets.push(set);
+        }
+        cluster
+    }
+
+    /// Starts sets, and has each lead an equal part of the slots.
+    fn start(count: usize) -> Cluster {
+        let cluster = Cluster::start_alone(count);
+        let mut leaders: Vec<(usize, Client)> = cluster.sets.iter().map(Set::leader).collect();
+        for (at, (_, client)) in leaders.iter_mut().enumerate() {
+            let (first, end) = (16384 * at / count, 16384 * (at + 1) / count);
+            assert_eq!(client.call(&format!("CLUSTER ADDSLOTSRANGE {first} {}", end - 1)), ok());
+        }
+        let first = leaders[0].0;
+        let (port, bus) = (cluster.port(0, first), cluster.cluster_ports[first].clone());
+        for (_, client) in &mut leaders[1..] {
+            assert_eq!(client.call(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}")), ok());
+        }
+        cluster.wait_until_agreed();
+        cluster
+    }
+
+    /// Where the one that leads a set is.
+    fn leader(&self, set: usize) -> String {
+        format!("127.0.0.1:{}", self.port(set, self.sets[set].leader().0))
+    }
+
+    fn port(&self, set: usize, server: usize) -> u16 {
+        self.sets[set].options[server][1].parse().expect("a port")
+    }
+
+    /// All servers that run.
+    fn clients(&self) -> Vec<(usize, usize, Client)> {
+        let all = (0..self.sets.len()).flat_map(|set| (0..SERVERS).map(move |server| (set, server)));
+        all.filter_map(|(set, server)| Some((set, server, self.sets[set].client(server)?))).collect()
+    }
+
+    fn logs(&self) -> String {
+        let servers = self.sets.iter().flat_map(|set| set.servers.iter().flatten());
+        servers.map(|server| server.log()).collect::<Vec<_>>().join("\n---\n")
+    }
+
+    /// Waits until each server that runs knows all, and says that all slots are served.
+    fn wait_until_agreed(&self) {
+        self.wait_until_agreed_of(0..self.sets.len(), SERVERS * self.sets.len());
+    }
+
+    /// The same of these sets, which have so many servers together, and know each other only.
+    fn wait_until_agreed_of(&self, sets: Range<usize>, servers: usize) {
+        let known = format!("cluster_known_nodes:{servers}\r\n");
+        let agrees = |client: &mut Client| {
+            client.try_send(b"CLUSTER INFO\r\n").is_ok()
+                && client.try_reply().is_some_and(|info| {
+                    let info = text(&info);
+                    info.contains("cluster_state:ok") && info.contains(&known)
+                })
+        };
+        let of_them = || self.clients().into_iter().filter(|(set, ..)| sets.contains(set));
+        let tell = || {
+            let infos = of_them().map(|(set, server, mut client)| {
+                format!("{set} {server}: {}", text(&client.call("CLUSTER NODES")))
+            });
+            format!("all agree\n{}\n{}", infos.collect::<Vec<_>>().join("\n"), self.logs())
+        };
+        wait_until(tell, || of_them().all(|(_, _, mut client)| agrees(&mut client)));
+    }
+
+    /// Calls a command at whoever has its key, wherever that is said to be, as clients do, until it is done.
+    fn call(&self, command: &str) -> Reply {
+        let deadline = Instant::now() + harness::PATIENCE;
+        let mut at = None;
+        loop {
+            assert!(Instant::now() < deadline, "{command}\n{}", self.logs());
+            let next = |port: u16| {
+                self.clients().into_iter().find(|(set, server, _)| self.port(*set, *server) == port)
+            };
+            let client = at.take().map_or_else(|| self.clients().into_iter().next(), next);
+            let sent = client.and_then(|(_, _, mut client)| {
+                client.try_send(format!("{command}\r\n").as_bytes()).ok()?;
+                client.try_reply()
+            });
+            match sent {
+                Some(Reply::Error(why)) => {
+                    let why = String::from_utf8(why.to_vec()).expect("a text");
+                    let words: Vec<&str> = why.split(' ').collect();
+                    match words[0] {
+                        "MOVED" => {
+                            let port = words[2].rsplit(':').next().expect("an address");
+                            at = Some(port.parse().expect("a port"));
+                        }
+                        "CLUSTERDOWN" | "LOADING" | "TRYAGAIN" => thread::sleep(Duration::from_millis(20)),
+                        _ => panic!("{command}: {why}"),
+                    }
+                }
+                Some(reply) => return reply,
+                None => thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    fn kill(&mut self, set: usize, server: usize) -> Folder {
+        self.sets[set].kill(server)
+    }
+}
+
+#[test]
+fn a_cluster_of_sets_outlives_its_leaders() {
+    let mut cluster = Cluster::start(2);
+    for key in 0..500 {
+        assert_eq!(cluster.call(&format!("SET key:{key} {key}")), ok());
+    }
+    // Each server tells the same, whether it leads or not.
+    for (set, server, mut client) in cluster.clients() {
+        let slots = client.call("CLUSTER SLOTS");
+        assert_eq!(items(&slots).len(), 2, "{slots:?}");
+        assert!(items(&slots).iter().all(|range| items(range).len() == 2 + SERVERS), "{slots:?}");
+        let shards = client.call("CLUSTER SHARDS");
+        assert_eq!(items(&shards).len(), 2, "{shards:?}");
+        let leader = cluster.sets[set].leader().0;
+        let nodes = text(&client.call("CLUSTER NODES"));
+        let me = nodes.lines().find(|line| line.contains("myself")).expect("it knows itself");
+        assert_eq!(me.contains("myself,slave "), server != leader, "{nodes}");
+        assert_eq!(client.call("CLUSTER KEYSLOT a"), Reply::Int(hash_slot(b"a").into()));
+        assert!(text(&client.call("INFO cluster")).contains("cluster_enabled:1"));
+        if server != leader {
+            let port = cluster.port(set, leader);
+            let key =
+                (0..).map(|n| format!("k{n}")).find(|key| hash_slot(key.as_bytes()) / 8192 == set as u16);
+            let key = key.expect("one of them");
+            let moved = format!("MOVED {} 127.0.0.1:{port}", hash_slot(key.as_bytes()));
+            assert_eq!(client.call(&format!("SET {key} 1")), error(&moved));
+            assert_eq!(client.call("MULTI"), ok());
+            assert_eq!(client.call(&format!("GET {key}")), error(&moved));
+            assert!(is_error(&client.call("EXEC"), "EXECABORT "));
+            let my_id = text(&client.call("CLUSTER MYID"));
+            assert!(is_error(
+                &client.call(&format!("CLUSTER REPLICATE {my_id}")),
+                "ERR Can't replicate myself"
+            ));
+            assert!(is_error(
+                &client.call("CLUSTER ADDSLOTS 1"),
+                "ERR the node does not lead its replica set"
+            ));
+            let master = me.split(' ').nth(3).expect("who leads");
+            assert_eq!(client.call(&format!("CLUSTER REPLICATE {master}")), ok());
+            assert_eq!(items(&client.call(&format!("CLUSTER REPLICAS {master}"))).len(), SERVERS - 1);
+            check_reads_of_follower(set, port, &mut client);
+        }
+    }
+    for round in 0..2 {
+        let set = round % 2;
+        let (leader, _) = cluster.sets[set].leader();
+        let folder = cluster.kill(set, leader);
+        let killed = Instant::now();
+        let keys = |set: usize| {
+            (0..500).filter(move |key| hash_slot(format!("key:{key}").as_bytes()) / 8192 == set as u16)
+        };
+        for key in keys(set).take(1) {
+            assert_eq!(cluster.call(&format!("GET key:{key}")), bulk(key.to_string()));
+        }
+        println!("round {round}: {:?} until another one serves the slots", killed.elapsed());
+        for key in 0..500 {
+            assert_eq!(cluster.call(&format!("GET key:{key}")), bulk(key.to_string()));
+            assert_eq!(cluster.call(&format!("SET key:{key} {key}")), ok());
+        }
+        cluster.sets[set].start_in(leader, folder);
+        cluster.wait_until_agreed();
+    }
+}
+
+/// One that follows serves reads of what its set has to those who ask for them, and sends all others to the leader, which has this port.
+fn check_reads_of_follower(set: usize, port: u16, client: &mut Client) {
+    let of = |set: usize| move |n: &u32| hash_slot(format!("key:{n}").as_bytes()) / 8192 == set as u16;
+    let (own, others) = ((0..500).find(of(set)).expect("one"), (0..500).find(of(1 - set)).expect("one"));
+    let slot = hash_slot(format!("key:{own}").as_bytes());
+    let moved = error(&format!("MOVED {slot} 127.0.0.1:{port}"));
+    let get = format!("GET key:{own}");
+    assert_eq!(client.call(&get), moved);
+    assert_eq!(client.call("READONLY"), ok());
+    wait_until(|| "it has what the leader has".into(), || client.call(&get) == bulk(own.to_string()));
+    assert_eq!(client.call(&format!("SET key:{own} 1")), moved);
+    assert_eq!(client.call("MULTI"), ok());
+    assert_eq!(client.call(&get), Reply::Simple("QUEUED".into()));
+    assert_eq!(client.call("EXEC"), harness::array([bulk(own.to_string())]));
+    let script = format!("EVAL_RO return(redis.call('GET',KEYS[1])) 1 key:{own}");
+    assert_eq!(client.call(&script), bulk(own.to_string()));
+    assert!(is_error(&client.call(&format!("GET key:{others}")), "MOVED "));
+    assert!(number(&client.call(&format!("CLUSTER COUNTKEYSINSLOT {slot}"))).expect("a count") > 0);
+    assert_eq!(client.call("READWRITE"), ok());
+    assert_eq!(client.call(&get), moved);
+}
+
+/// Whichever leader is killed while slots move, the slots are one node's, which has all that was acknowledged.
+#[test]
+fn leaders_are_killed_while_slots_move() {
+    let mut cluster = Cluster::start(2);
+    let mut rng = Rng(seed());
+    let keys: Vec<String> =
+        (0..).map(|n| format!("key:{n}")).filter(|key| hash_slot(key.as_bytes()) < 1000).take(300).collect();
+    for key in &keys {
+        assert_eq!(cluster.call(&format!("SET {key} 0")), ok());
+    }
+    let owner = |cluster: &Cluster| {
+        let slots = cluster.clients()[0].2.call("CLUSTER SLOTS");
+        let port = number(&items(&items(&items(&slots)[0])[2])[1]).expect("a port") as u16;
+        (0..2).find(|set| (0..SERVERS).any(|server| cluster.port(*set, server) == port)).expect("one of them")
+    };
+    let (mut moved, mut written, mut values) = (0, 0, vec![0; keys.len()]);
+    for round in 0..6 {
+        let from = owner(&cluster);
+        let (_, mut source) = cluster.sets[from].leader();
+        let target = text(&cluster.sets[1 - from].leader().1.call("CLUSTER MYID"));
+        // Who leads may not have said so yet.
+        wait_until(
+            || cluster.logs(),
+            || source.call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 999 NODE {target}")) == ok(),
+        );
+        let set = if rng.below(2) == 0 { from } else { 1 - from };
+        let begun = Instant::now();
+        let wait = Duration::from_millis(rng.below(60));
+        while begun.elapsed() < wait {
+            written += 1;
+            let at = rng.below(keys.len() as u64) as usize;
+            assert_eq!(cluster.call(&format!("SET {} {written}", keys[at])), ok());
+            values[at] = written;
+        }
+        let (leader, _) = cluster.sets[set].leader();
+        let folder = cluster.kill(set, leader);
+        // Whatever has become of it.
+        for (key, value) in keys.iter().zip(&values) {
+            let reply = cluster.call(&format!("GET {key}"));
+            assert_eq!(reply, bulk(value.to_string()), "round {round}, {key}\n{}", cluster.logs());
+        }
+        cluster.sets[set].start_in(leader, folder);
+        cluster.wait_until_agreed();
+        moved += usize::from(owner(&cluster) != from);
+        // Nobody has what is not its own.
+        let of_none = || {
+            (0..2).all(|set| {
+                let (_, mut client) = cluster.sets[set].leader();
+                let count = number(&client.call("DBSIZE")).expect("a count") as usize;
+                count == if owner(&cluster) == set { keys.len() } else { 0 }
+            })
+        };
+        wait_until(|| format!("round {round}\n{}", cluster.logs()), of_none);
+    }
+    println!("{moved} of 6 moves arrived, {written} writes");
+}
+
+/// Operators make sets a cluster, and change which ones are of it, as they do with single nodes: replicas go where their leaders go.
+#[test]
+fn sets_come_and_go() {
+    let mut cluster = Cluster::start_alone(3);
+    let leaders: Vec<String> = (0..3).map(|set| cluster.leader(set)).collect();
+    redis_cli(&["create", &leaders[0], &leaders[1], &leaders[2]]);
+    cluster.wait_until_agreed();
+    let checked = redis_cli(&["check", &leaders[1]]);
+    assert!(checked.contains("All 16384 slots covered"), "{checked}");
+    assert_eq!(checked.matches("   replicates ").count(), 3 * (SERVERS - 1), "{checked}");
+    for key in 0..300 {
+        assert_eq!(cluster.call(&format!("SET key:{key} {key}")), ok());
+    }
+    let cluster_command = |args: &[&str]| {
+        let (is_done, text) = holdfast_cluster(args);
+        assert!(is_done, "{args:?}: {text}");
+        text
+    };
+
+    // One of those that go is away while they do.
+    let away = (0..SERVERS).find(|at| *at != cluster.sets[2].leader().0).expect("one that follows");
+    let folder = cluster.kill(2, away);
+    let gone = text(&cluster.sets[2].leader().1.call("CLUSTER MYID"));
+    cluster_command(&["remove", &leaders[0], &gone]);
+    cluster.wait_until_agreed_of(0..2, 2 * SERVERS);
+    // Each of those is alone, and stays so.
+    let alone_since = Instant::now();
+    while alone_since.elapsed() < Duration::from_secs(3) {
+        for (_, _, mut client) in cluster.clients().into_iter().filter(|(set, ..)| *set == 2) {
+            let info = text(&client.call("CLUSTER INFO"));
+            assert!(info.contains("cluster_known_nodes:1\r\n"), "{info}\n{}", cluster.logs());
+        }
+        cluster.wait_until_agreed_of(0..2, 2 * SERVERS);
+        thread::sleep(Duration::from_millis(100));
+    }
+    for key in 0..300 {
+        assert_eq!(cluster.call(&format!("GET key:{key}")), bulk(key.to_string()));
+    }
+
+    cluster.sets[2].start_in(away, folder);
+    cluster_command(&["add", &leaders[0], &leaders[2]]);
+    cluster_command(&["balance", &leaders[0]]);
+    cluster.wait_until_agreed();
+    let status = cluster_command(&["status", &leaders[2]]);
+    assert_eq!(status.matches("replica of ").count(), 3 * (SERVERS - 1), "{status}");
+
+    // Another one of a set takes over because it is told to, and with it the slots.
+    let (leader, mut led) = cluster.sets[2].leader();
+    let has_slots = led.call("DBSIZE");
+    assert!(number(&has_slots).is_some_and(|keys| keys > 50), "{has_slots:?}");
+    let chosen = (leader + 1) % SERVERS;
+    assert_eq!(cluster.sets[2].client(chosen).expect("it runs").call("CLUSTER FAILOVER"), ok());
+    wait_until(|| cluster.logs(), || cluster.sets[2].leader().0 == chosen);
+    for key in 0..300 {
+        assert_eq!(cluster.call(&format!("GET key:{key}")), bulk(key.to_string()));
+        assert_eq!(cluster.call(&format!("SET key:{key} {key}")), ok());
+    }
+    // Who is not of the set any more is not of the cluster either.
+    let removed = (chosen + 1) % SERVERS;
+    let mut reply = Reply::Null;
+    // Who led before begins again, and is not heard of meanwhile.
+    let is_too_early =
+        |reply: &Reply| is_error(reply, "ERR too few of the servers that would be left answer");
+    wait_until(
+        || cluster.logs(),
+        || {
+            reply = cluster.sets[2].leader().1.call(&format!("REPLICASET REMOVE {}", removed + 1));
+            !is_too_early(&reply)
+        },
+    );
+    assert_eq!(number(&reply), Some(removed as u64 + 1), "{reply:?}");
+    drop(cluster.kill(2, removed));
+    cluster.wait_until_agreed_of(0..3, 3 * SERVERS - 1);
+}

@@ -1,0 +1,41 @@
+//! What the black-box tests share: the real binary in a folder of its own, clients that speak plain RESP to it over a
+//! real socket, and random choices from a seed.
+
+mod client;
+mod folder;
+pub mod http;
+mod installed;
+mod random;
+mod redis;
+pub mod rounds;
+pub mod sample;
+mod script;
+mod server;
+mod set;
+pub mod transfers;
+
+pub use client::{Client, array, bulk, bulks, error, is_error, items, number, ok, text};
+pub use folder::Folder;
+pub use installed::passes_if_installed;
+pub use random::{Rng, long_form, seed};
+pub use redis::{Redis, redis_cli};
+pub use script::show;
+pub use server::{Server, check, free_port, holdfast_cluster, run};
+pub use set::Set;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until something holds; `what` says what was waited for in vain.
+pub fn wait_until(what: impl FnOnce() -> String, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {}", what());
+        thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,246 @@
+//! More data than memory, and more writes than disk.
+
+use crate::harness::{Client, Rng, Server, check, is_error, number, ok, seed};
+use holdfast_resp::{Reply, write_command};
+use std::{
+    sync::atomic::{
+        AtomicBool, AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+const MIB: u64 = 1 << 20;
+/// Memory of a server beside what `maxmemory` limits: the program, what the allocator keeps, and log buffers that fill
+/// faster than the cache makes room for them.
+const BASE: u64 = 96 * MIB;
+
+fn key(n: u64) -> String {
+    format!("key:{n}")
+}
+
+/// A value that is right for one key and one version of it only.
+fn value(n: u64, version: u64, len: usize) -> Vec<u8> {
+    let mut value = format!("{n}:{version}:").into_bytes();
+    let mut rng = Rng(n << 32 | version);
+    while value.len() < len {
+        value.extend_from_slice(&rng.draw().to_le_bytes());
+    }
+    value
+}
+
+/// Sets keys to values of a version, a few hundred kilobytes at a time.
+fn write(client: &mut Client, keys: &[u64], version: u64, len: usize) {
+    for chunk in keys.chunks((500_000 / len).max(1)) {
+        let mut requests = Vec::new();
+        for &n in chunk {
+            write_command(&mut requests, &[b"SET", key(n).as_bytes(), &value(n, version, len)]);
+        }
+        client.send(&requests);
+        chunk.iter().for_each(|_| assert_eq!(client.reply(), ok()));
+    }
+}
+
+#[test]
+fn data_may_be_larger_than_memory() {
+    const VALUE: usize = 16 << 10;
+    let mut rng = Rng(seed());
+    let limit = 128 * MIB;
+    let keys = 4 * limit / VALUE as u64;
+    let mut server = Server::start(&["--maxmemory", &limit.to_string(), "--appendfsync", "no"]);
+    write(&mut server.client(), &Vec::from_iter(0..keys), 0, VALUE);
+    for _ in 0..2 {
+        let mut client = server.client();
+        assert_eq!(number(&client.call("DBSIZE")), Some(keys), "nothing is evicted but copies");
+        for _ in 0..200 {
+            let chunk: Vec<u64> = (0..50).map(|_| rng.below(keys)).collect();
+            let mut requests = Vec::new();
+            chunk.iter().for_each(|&n| write_command(&mut requests, &["GET", &key(n)]));
+            client.send(&requests);
+            for n in chunk {
+                assert!(client.reply() == Reply::Bulk(value(n, 0, VALUE)), "{}", key(n));
+            }
+        }
+        let resident = server.resident_bytes();
+        eprintln!("{} MiB of values, {} MiB resident", keys * VALUE as u64 / MIB, resident / MIB);
+        assert!(resident < limit + BASE, "{resident} bytes with a limit of {limit}");
+        server = server.restart(Server::stop);
+    }
+    let (is_sound, text) = check(&server.stop());
+    assert!(is_sound, "{text}");
+}
+
+/// What is freed in the background is waited for before a write is refused.
+#[test]
+fn there_is_room_as_soon_as_something_large_is_gone() {
+    let server = Server::start(&["--maxmemory", "16mb", "--appendfsync", "no"]);
+    let mut client = server.client();
+    // The index stays in memory.
+    for remove in ["FLUSHDB", "FLUSHALL"] {
+        for first in (0..).step_by(1000) {
+            let mut requests = Vec::new();
+            for key in first..first + 1000 {
+                write_command(&mut requests, &["SET", &key.to_string(), "v"]);
+            }
+            client.send(&requests);
+            let replies = Vec::from_iter((0..1000).map(|_| client.reply()));
+            if replies.iter().any(|reply| is_error(reply, "OOM")) {
+                break;
+            }
+        }
+        client.call(remove);
+        assert_eq!(client.call("SET key value"), ok(), "{remove}");
+    }
+}
+
+/// Garbage is let be up to 256 MiB, and a checkpoint comes every few hundred MiB; beyond that the log does not grow.
+#[test]
+fn overwriting_for_long_fills_neither_memory_nor_disk() {
+    const VALUE: usize = 64 << 10;
+    let mut rng = Rng(seed());
+    let (limit, keys) = (128 * MIB, 3000);
+    let server = Server::start(&["--maxmemory", &limit.to_string(), "--appendfsync", "no"]);
+    let mut client = server.client();
+    let mut versions = vec![0; keys as usize];
+    write(&mut client, &Vec::from_iter(0..keys), 0, VALUE);
+    let (mut written, mut disk, mut resident) = (keys * VALUE as u64, 0, 0);
+    for version in 1..40 {
+        let chosen: Vec<u64> = (0..keys / 2).map(|_| rng.below(keys)).collect();
+        chosen.iter().for_each(|&n| versions[n as usize] = version);
+        write(&mut client, &chosen, version, VALUE);
+        written += chosen.len() as u64 * VALUE as u64;
+        disk = server.folder().disk_bytes().max(disk);
+        resident = server.resident_bytes().max(resident);
+    }
+    eprintln!("{} MiB written, {} MiB on disk, {} MiB resident", written / MIB, disk / MIB, resident / MIB);
+    assert!(disk < 1800 * MIB && written > 3000 * MIB, "{disk} bytes on disk");
+    assert!(resident < limit + BASE, "{resident} bytes with a limit of {limit}");
+    assert_eq!(client.call("CONFIG SET appendfsync always"), ok());
+    write(&mut client, &[0], 0, VALUE);
+    versions[0] = 0;
+    let server = server.restart(Server::kill);
+    let mut client = server.client();
+    for n in 0..keys {
+        let found = client.call(&format!("GET {}", key(n)));
+        assert!(found == Reply::Bulk(value(n, versions[n as usize], VALUE)), "{}", key(n));
+    }
+    let (is_sound, text) = check(&server.stop());
+    assert!(is_sound, "{text}");
+}
+
+/// How much a test of memory writes: the sizes of the long form if it is asked for.
+struct Sizes {
+    limit: u64,
+    strings: u64,
+    fields: u64,
+    len: usize,
+}
+
+impl Sizes {
+    fn new() -> Sizes {
+        match std::env::var_os("HOLDFAST_MEMORY_FULL") {
+            Some(_) => Sizes { limit: 400 * MIB, strings: 6_000_000, fields: 2_400_000, len: 60 },
+            None => Sizes { limit: 128 * MIB, strings: 140_000, fields: 80_000, len: 1000 },
+        }
+    }
+}
+
+/// Sends `count` commands, some hundred kilobytes at a time; how many were refused for lack of memory.
+fn send_all(client: &mut Client, count: u64, size: usize, mut make: impl FnMut(u64, &mut Vec<u8>)) -> u64 {
+    let (mut refused, mut done) = (0, 0);
+    while done < count {
+        let many = (300_000 / size as u64).min(count - done);
+        let mut requests = Vec::new();
+        (done..done + many).for_each(|n| make(n, &mut requests));
+        client.send(&requests);
+        for _ in 0..many {
+            let reply = client.reply();
+            let is_refused = is_error(&reply, "OOM");
+            assert!(is_refused || !matches!(reply, Reply::Error(_)), "{reply:?}");
+            refused += u64::from(is_refused);
+        }
+        done += many;
+    }
+    refused
+}
+
+/// Copies yield at once: to a limit that is halved while they come in, and to a collection that grows. Memory is looked at all
+/// the time.
+#[test]
+fn memory_is_within_its_limit_at_every_moment() {
+    /// The program, and what is free in the first extents of the partitions.
+    const PROGRAM: u64 = 24 * MIB;
+    let sizes = Sizes::new();
+    let server = Server::start(&["--maxmemory", &sizes.limit.to_string(), "--appendfsync", "no"]);
+    let (limit, done) = (AtomicU64::new(sizes.limit), AtomicBool::new(false));
+    let value = vec![b'v'; sizes.len];
+    let write = |client: &mut Client, count| {
+        let set = |n, to: &mut Vec<u8>| write_command(to, &[b"SET", key(n).as_bytes(), &value]);
+        send_all(client, count, sizes.len + 60, set)
+    };
+    let bound = |limit: u64| limit / 100 * 115 + PROGRAM;
+    let watch = || {
+        let mut peak = 0;
+        while !done.load(SeqCst) {
+            // Before the look: the limit may be lower by the time of it, and memory too.
+            let bytes = bound(limit.load(SeqCst));
+            let resident = server.resident_bytes();
+            assert!(
+                resident <= bytes.max(bound(limit.load(SeqCst))),
+                "{resident} bytes resident, {bytes} are the limit"
+            );
+            peak = resident.max(peak);
+            thread::sleep(Duration::from_millis(if sizes.limit > 128 * MIB { 100 } else { 10 }));
+        }
+        peak
+    };
+    let set_limit = |client: &mut Client, bytes: u64| {
+        assert_eq!(client.call(&format!("CONFIG SET maxmemory {bytes}")), ok());
+        limit.store(bytes, SeqCst);
+    };
+    thread::scope(|scope| {
+        let watcher = scope.spawn(watch);
+        let mut client = server.client();
+        assert_eq!(write(&mut client, sizes.strings), 0);
+        let is_halved = AtomicBool::new(false);
+        let written = thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let (mut client, mut written) = (server.client(), 0);
+                while !is_halved.load(Relaxed) {
+                    assert_eq!(write(&mut client, sizes.strings / 50), 0);
+                    written += sizes.strings / 50;
+                }
+                written
+            });
+            set_limit(&mut client, sizes.limit / 2);
+            thread::sleep(Duration::from_millis(300));
+            is_halved.store(true, Relaxed);
+            load.join().expect("a client that writes")
+        });
+        let halved = server.resident_bytes();
+        limit.store(sizes.limit, SeqCst);
+        set_limit(&mut client, sizes.limit);
+        assert_eq!(write(&mut client, sizes.strings), 0);
+        let full = server.resident_bytes();
+        let hset = |n: u64, to: &mut Vec<u8>| {
+            write_command(to, &[b"HSET", b"hash", key(n).as_bytes(), &value]);
+        };
+        let refused = send_all(&mut client, sizes.fields, sizes.len + 60, hset);
+        let grown = server.resident_bytes();
+        if sizes.limit == 128 * MIB {
+            assert_eq!(refused, 0, "the hash alone has room");
+            assert!(full > 100 * MIB, "{full} bytes resident before the hash");
+        }
+        done.store(true, SeqCst);
+        let peak = watcher.join().expect("a bound that is kept");
+        eprintln!(
+            "limit {} MiB: resident {} MiB at most, {} halved ({written} written), {} full, {} with the hash ({refused} refused)",
+            sizes.limit / MIB,
+            peak / MIB,
+            halved / MIB,
+            full / MIB,
+            grown / MIB
+        );
+    });
+}

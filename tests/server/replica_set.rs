@@ -1,0 +1,738 @@
+//! Servers with one log: founded by themselves, and nothing lost when one of them is killed, stopped or cut off.
+
+use crate::harness::{
+    self, Client, Folder, Server, Set, bulk, error, free_port, http::get, is_error, number, ok, run, show,
+    wait_until,
+};
+use holdfast_resp::Reply;
+use std::{fs, time::Instant};
+
+#[test]
+fn servers_found_a_set_and_one_of_them_leads() {
+    let set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    assert_eq!(client.call("SET a 1"), ok());
+    assert_eq!(client.call("GET a"), bulk("1"));
+    for at in (0..3).filter(|at| *at != leader) {
+        let mut client = follower(&set, at, "GET a", &bulk("1"));
+        assert!(is_error(&client.call("SET a 2"), "READONLY "));
+        assert_eq!(client.call("PING"), Reply::Simple("PONG".into()));
+        let port = &set.options[leader][1];
+        let found = harness::bulks(["127.0.0.1", port]);
+        let mut client = follower(&set, at, "SENTINEL GET-MASTER-ADDR-BY-NAME mymaster", &found);
+        assert_eq!(client.info("role"), "slave");
+        let server = set.servers[at].as_ref().expect("it runs");
+        server.signal("HUP");
+        wait_until(
+            || server.log(),
+            || server.log().contains("Received SIGHUP: the log file and the certificates are opened again"),
+        );
+        assert_eq!(&client.info("master_port"), port);
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_leaders_are_killed() {
+    let mut set = Set::start(3);
+    let mut written = 0;
+    for round in 0..4 {
+        let (leader, mut client) = set.leader();
+        for _ in 0..200 {
+            assert_eq!(client.call(&format!("SET key:{written} {written}")), ok());
+            written += 1;
+        }
+        let folder = set.kill(leader);
+        let killed = Instant::now();
+        let (next, mut client) = set.leader();
+        assert_ne!(next, leader);
+        println!("round {round}: {:?} until another one leads", killed.elapsed());
+        for key in 0..written {
+            assert_eq!(client.call(&format!("GET key:{key}")), bulk(key.to_string()));
+        }
+        set.start_in(leader, folder);
+    }
+}
+
+/// One that was stopped does not know that another one leads: it tells nothing that is out of date, and follows when it knows.
+#[test]
+fn a_leader_that_was_stopped_answers_nothing_that_is_out_of_date() {
+    let set = Set::start(3);
+    let (old, mut first) = set.leader();
+    assert_eq!(first.call("SET a before"), ok());
+    // Many, since each of them is in a race with what the others say.
+    let mut stale: Vec<Client> = (0..50).map(|_| set.client(old).expect("it runs")).collect();
+    stale.iter_mut().for_each(|client| assert_eq!(client.call("PING"), Reply::Simple("PONG".into())));
+    let stopped = set.servers[old].as_ref().expect("it runs");
+    stopped.signal("STOP");
+    wait_until(|| "it stops".into(), || has_stopped(stopped));
+    // It arrives when it goes on, before it hears anything of the others.
+    first.send(b"SET a lost\r\n");
+    stale.iter_mut().for_each(|client| client.send(b"GET a\r\n"));
+    let (new, mut client) = set.leader_but(old);
+    assert_ne!(new, old);
+    assert_eq!(client.call("GET a"), bulk("before"));
+    assert_eq!(client.call("SET a after"), ok());
+    stopped.signal("CONT");
+    // The connection ends without a reply, or one says that it does not lead.
+    for client in &mut stale {
+        assert_ne!(client.try_reply(), Some(bulk("before")));
+    }
+    assert_ne!(first.try_reply(), Some(ok()));
+    wait_until(
+        || stopped.log(),
+        || {
+            set.client(old).is_some_and(|mut client| {
+                client.try_send(b"SET a 1\r\n").is_ok()
+                    && client.try_reply().is_some_and(|reply| is_error(&reply, "READONLY "))
+            })
+        },
+    );
+    assert_eq!(client.call("GET a"), bulk("after"));
+}
+
+#[test]
+fn commands_tell_of_the_set_and_another_server_can_be_told_to_lead() {
+    let set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    assert_eq!(client.call("SET a 1"), ok());
+    assert_eq!(number(&client.call("WAIT 2 10000")), Some(2));
+    assert_eq!(client.call("WAITAOF 1 2 10000"), harness::array([Reply::Int(1), Reply::Int(2)]));
+    let Reply::Array(role) = client.call("ROLE") else { panic!("no role") };
+    assert!(matches!(&role[2], Reply::Array(others) if others.len() == 2), "{role:?}");
+    assert_eq!(client.info("connected_slaves"), "2");
+    assert!(client.info("slave0").ends_with("lag=0"));
+    assert_eq!(client.call("CONFIG SET min-replicas-to-write 2"), ok());
+    assert_eq!(client.call("SET a 2"), ok());
+    assert_eq!(client.call("CONFIG SET min-replicas-to-write 3"), ok());
+    assert_eq!(client.call("SET a 3"), error("NOREPLICAS Not enough good replicas to write."));
+    assert_eq!(client.call("CONFIG SET min-replicas-to-write 0"), ok());
+    assert!(is_error(&client.call("REPLICAOF 127.0.0.1 1"), "ERR "));
+    assert!(is_error(&client.call("SENTINEL MONITOR a 127.0.0.1 1 2"), "ERR this is no Sentinel"));
+    let Reply::Array(masters) = client.call("SENTINEL MASTERS") else { panic!("no masters") };
+    let Reply::Array(fields) = &masters[0] else { panic!("no fields") };
+    assert!(fields.contains(&bulk(&set.options[leader][1])));
+
+    let to = (leader + 1) % 3;
+    let port = &set.options[to][1];
+    let before = Instant::now();
+    client.send(format!("FAILOVER TO 127.0.0.1 {port}\r\n").as_bytes());
+    // A busy machine may be late with the reply.
+    assert!(client.try_reply().is_none_or(|reply| reply == ok()));
+    let (next, mut client) = set.leader_but(leader);
+    println!("another one leads after {:?}", before.elapsed());
+    assert_eq!(next, to);
+    assert_eq!(client.call("GET a"), bulk("2"));
+}
+
+/// A connection to a server that follows, once it replies so to a command.
+fn follower(set: &Set, at: usize, command: &str, reply: &Reply) -> Client {
+    let mut found = None;
+    let log = || set.servers[at].as_ref().map_or_else(String::new, Server::log);
+    wait_until(log, || {
+        let Some(mut client) = set.client(at) else { return false };
+        // It may be about to become another one.
+        let said =
+            client.try_send(format!("{command}\r\n").as_bytes()).ok().and_then(|()| client.try_reply());
+        let is_there = said.as_ref() == Some(reply);
+        found = is_there.then_some(client);
+        is_there
+    });
+    found.expect("it was waited for")
+}
+
+/// What the leader has written is read at the others, of whatever type it is, and nothing is written there.
+#[test]
+fn servers_that_follow_serve_reads() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    let at = (leader + 1) % 3;
+    let many: Vec<String> = (0..3000).map(|n| format!("field:{n} value:{n}")).collect();
+    let lua = "#!lua name=lib\nredis.register_function{function_name='of', callback=function(keys) return \
+               redis.call('GET', keys[1]) end, flags={'no-writes'}}";
+    for command in
+        ["SET a 1", "RPUSH list a b c", "SADD set 1 2 3", "ZADD zset 1 one 2 two", "XADD stream 1-1 f v"]
+    {
+        assert!(!matches!(client.call(command), Reply::Error(_)), "{command}");
+    }
+    assert_eq!(client.call(&format!("HSET hash {}", many.join(" "))), Reply::Int(3000));
+    assert_eq!(client.call("SET goes 1 PX 300"), ok());
+    assert_eq!(client.call_args(&["FUNCTION", "LOAD", lua]), bulk("lib"));
+    assert_eq!(client.call("SET last 1"), ok());
+    let mut read = follower(&set, at, "GET last", &bulk("1"));
+    let same = [
+        "GET a",
+        "MGET a goes-not",
+        "LRANGE list 0 -1",
+        "SMEMBERS set",
+        "ZRANGE zset 0 -1 WITHSCORES",
+        "XRANGE stream - +",
+        "HGET hash field:2999",
+        "HLEN hash",
+        "DBSIZE",
+        "TYPE hash",
+        "STRLEN a",
+        "EXISTS a list",
+        "EVAL_RO return(redis.call('GET',KEYS[1])) 1 a",
+        "PFCOUNT none",
+        "OBJECT ENCODING hash",
+        "SCAN 0 COUNT 1000",
+    ];
+    wait_until(|| "what expires is gone".into(), || client.call("EXISTS goes") == Reply::Int(0));
+    wait_until(|| "there, too".into(), || read.call("EXISTS goes") == Reply::Int(0));
+    wait_until(|| "it is removed".into(), || read.call("DBSIZE") == client.call("DBSIZE"));
+    for command in same {
+        assert_eq!(read.call(command), client.call(command), "{command}");
+    }
+    // A function that was loaded later, and again.
+    wait_until(|| "the library".into(), || read.call("FCALL_RO of 1 a") == bulk("1"));
+    let other = lua.replace("keys[1]", "'last'");
+    assert_eq!(client.call_args(&["FUNCTION", "LOAD", "REPLACE", &other]), bulk("lib"));
+    assert_eq!(client.call("SET last 2"), ok());
+    wait_until(|| "the new library".into(), || read.call("FCALL_RO of 1 a") == bulk("2"));
+
+    for command in [
+        "SET a 2",
+        "DEL a",
+        "LPOP list",
+        "FLUSHALL",
+        "EXPIRE a 1",
+        "EVAL return(redis.call('SET',KEYS[1],1)) 1 a",
+    ] {
+        let said = read.call(command);
+        let is_refused =
+            matches!(&said, Reply::Error(what) if String::from_utf8_lossy(what).contains("READONLY "));
+        assert!(is_refused, "{command}: {said:?}");
+    }
+    assert!(is_error(&read.call("CLIENT TRACKING ON"), "ERR The server follows"));
+    assert!(is_error(&read.call("BACKUP BEGIN"), "ERR The server follows"));
+    assert!(is_error(&read.call("WAIT 1 0"), "ERR WAIT cannot be used with replica instances."));
+    assert!(is_error(&read.call("REPLICAOF NO ONE"), "ERR "));
+    assert_eq!(read.call("SAVE"), ok());
+    let Reply::Array(role) = read.call("ROLE") else { panic!("no role") };
+    assert_eq!((&role[0], &role[3]), (&bulk("slave"), &bulk("connected")));
+    assert_eq!(read.info("master_link_status"), "up");
+    assert_eq!(read.info("slave_read_only"), "1");
+
+    // Who waits for entries is woken by those that come from elsewhere; who watches a key learns that it was written.
+    read.send(b"XREAD BLOCK 20000 STREAMS stream 1-1\r\n");
+    let mut watches = set.client(at).expect("it runs");
+    assert_eq!(watches.call("WATCH a"), ok());
+    assert_eq!(client.call("XADD stream 1-2 f v"), bulk("1-2"));
+    assert_eq!(client.call("SET a 2"), ok());
+    assert!(matches!(read.reply(), Reply::Array(streams) if streams.len() == 1));
+    wait_until(|| "it is there".into(), || read.call("GET a") == bulk("2"));
+    assert_eq!(watches.call("MULTI"), ok());
+    assert_eq!(watches.call("GET a"), Reply::Simple("QUEUED".into()));
+    assert_eq!(watches.call("EXEC"), Reply::Null);
+
+    // Messages come there, too, and what was written before them is there by then.
+    let mut listens = set.client(at).expect("it runs");
+    for (command, kind) in
+        [("SUBSCRIBE a", "subscribe"), ("PSUBSCRIBE b*", "psubscribe"), ("SSUBSCRIBE c", "ssubscribe")]
+    {
+        assert!(matches!(listens.call(command), Reply::Array(parts) if parts[0] == bulk(kind)), "{command}");
+    }
+    for n in 0..100 {
+        client.send(format!("SET last {n}\r\nPUBLISH a {n}\r\n").as_bytes());
+        assert_eq!((client.reply(), client.reply()), (ok(), Reply::Int(0)));
+        assert_eq!(listens.reply(), harness::bulks(["message", "a", &n.to_string()]));
+        assert_eq!(read.call("GET last"), bulk(n.to_string()));
+    }
+    assert_eq!(client.call("EVAL return(redis.call('PUBLISH','bb','m')) 0"), Reply::Int(0));
+    assert_eq!(listens.reply(), harness::bulks(["pmessage", "b*", "bb", "m"]));
+    assert_eq!(client.call("SPUBLISH c m"), Reply::Int(0));
+    assert_eq!(listens.reply(), harness::bulks(["smessage", "c", "m"]));
+    let mut elsewhere = set.client(leader).expect("it runs");
+    assert!(matches!(elsewhere.call("SUBSCRIBE a"), Reply::Array(_)));
+    assert_eq!(read.call("PUBLISH a here"), Reply::Int(1), "only its own subscribers");
+    assert_eq!(listens.reply(), harness::bulks(["message", "a", "here"]));
+    assert_eq!(client.call("PUBLISH a both"), Reply::Int(1));
+    assert_eq!(elsewhere.reply(), harness::bulks(["message", "a", "both"]));
+    assert_eq!(listens.reply(), harness::bulks(["message", "a", "both"]));
+
+    // All is there after a restart, and when it leads.
+    assert_eq!(client.call("SET last 2"), ok());
+    let folder = set.kill(at);
+    assert_eq!(client.call("SET last 3"), ok());
+    set.start_in(at, folder);
+    let mut read = follower(&set, at, "GET last", &bulk("3"));
+    for command in same {
+        assert_eq!(read.call(command), client.call(command), "{command}");
+    }
+    let port = set.options[at][1].clone();
+    client.send(format!("FAILOVER TO 127.0.0.1 {port}\r\n").as_bytes());
+    drop(client.try_reply());
+    let (next, mut client) = set.leader_but(leader);
+    assert_eq!((next, client.call("HLEN hash"), client.call("GET last")), (at, Reply::Int(3000), bulk("3")));
+    assert_eq!(client.call("SET last 4"), ok());
+    follower(&set, leader, "GET last", &bulk("4"));
+}
+
+/// A server that follows knows the users of its options, lets them do what they may, and tells load balancers what it is.
+#[test]
+fn one_that_follows_knows_users_and_tells_what_it_is() {
+    let mut set = Set::new(3);
+    let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
+    let users = Folder::new();
+    fs::write(
+        users.join("users"),
+        "user default on >secret ~* &* +@all\nuser watcher on >seen +ping +info +role\n",
+    )
+    .expect("a file");
+    for (options, port) in set.options.iter_mut().zip(&ports) {
+        let more = ["--metrics-port", &port.to_string(), "--aclfile", &users.join("users")];
+        options.extend(more.map(str::to_owned));
+    }
+    (0..3).for_each(|at| set.start_in(at, Folder::new()));
+    let leads = |at: usize| get(ports[at], "/leader").0 == 200;
+    wait_until(|| "one of them leads".into(), || (0..3).any(leads));
+    let leader = (0..3).find(|at| leads(*at)).expect("it was waited for");
+    let at = (leader + 1) % 3;
+    wait_until(|| "it follows".into(), || get(ports[at], "/ready").0 == 200);
+    let log = || set.servers[at].as_ref().expect("it runs").log();
+    wait_until(log, || log().contains("Follows, and serves reads"));
+    let name = format!("follows 127.0.0.1:{}", set.options[leader][1]);
+    assert!(get(ports[at], "/ready").1.starts_with(&name));
+    assert_eq!(get(ports[at], "/leader").0, 503);
+    for at in [at, leader] {
+        let (code, figures) = get(ports[at], "/metrics");
+        assert!(code == 200 && figures.contains("holdfast_keys"), "{figures}");
+    }
+    let mut client = set.client(at).expect("it runs");
+    assert!(is_error(&client.call("PING"), "NOAUTH Authentication required."));
+    assert!(is_error(&client.call("HELLO 3"), "NOAUTH HELLO must be called"));
+    assert!(is_error(&client.call("AUTH watcher wrong"), "WRONGPASS "));
+    assert_eq!(client.call("AUTH watcher seen"), ok());
+    assert_eq!(client.info("role"), "slave");
+    let denied = "NOPERM User watcher has no permissions to run the 'shutdown' command";
+    assert_eq!(client.call("SHUTDOWN"), error(denied));
+    assert_eq!(client.call("AUTH secret"), ok());
+    assert!(is_error(&client.call("SET a 1"), "READONLY "));
+    assert_eq!(client.call("RESET"), Reply::Simple("RESET".into()));
+    assert!(is_error(&client.call("INFO"), "NOAUTH "));
+}
+
+/// Who reads at a server that is elected goes on by the same connection, and may write then.
+#[test]
+fn connections_stay_when_a_server_comes_to_lead() {
+    let set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    let at = (leader + 1) % 3;
+    for command in ["XADD stream 1-1 f v", "ZADD zset 1 one", "SET a 1", "SET goes 1 PX 1500"] {
+        assert!(!matches!(client.call(command), Reply::Error(_)), "{command}");
+    }
+    let mut stays = follower(&set, at, "GET a", &bulk("1"));
+    let id = stays.call("CLIENT ID");
+    let [mut waits, mut watches, mut queues] = [(); 3].map(|()| set.client(at).expect("it runs"));
+    waits.send(b"XREAD BLOCK 60000 STREAMS stream 1-1\r\n");
+    assert_eq!(watches.call("WATCH a"), ok());
+    let mut hears = set.client(at).expect("it runs");
+    assert!(matches!(hears.call("SUBSCRIBE a"), Reply::Array(_)));
+    // What was queued by one that followed is done by one that leads.
+    assert_eq!(queues.call("MULTI"), ok());
+    assert_eq!(queues.call("GET a"), Reply::Simple("QUEUED".into()));
+    assert!(is_error(&stays.call("SET a 2"), "READONLY "));
+    wait_until(|| "both are heard of".into(), || client.info("connected_slaves") == "2");
+    client.send(format!("FAILOVER TO 127.0.0.1 {}\r\n", set.options[at][1]).as_bytes());
+    let reply = client.try_reply();
+    assert!(reply.as_ref().is_none_or(|reply| *reply == ok()), "{reply:?}");
+    let log = || set.servers[at].as_ref().expect("it runs").log();
+    wait_until(log, || stays.call("SET a 2") == ok());
+    assert_eq!(stays.call("CLIENT ID"), id);
+    assert_eq!((stays.info("role"), stays.call("GET a")), ("master".into(), bulk("2")));
+    assert_eq!(stays.call("XADD stream 1-2 f v"), bulk("1-2"));
+    assert!(matches!(waits.reply(), Reply::Array(streams) if streams.len() == 1));
+    assert_eq!(watches.call("MULTI"), ok());
+    assert_eq!(watches.call("SET a 3"), Reply::Simple("QUEUED".into()));
+    assert_eq!(watches.call("EXEC"), Reply::Null);
+    assert_eq!(queues.call("EXEC"), harness::array([bulk("2")]));
+    // What only a leader does.
+    waits.send(b"BZPOPMIN other 60000\r\n");
+    wait_until(|| "it waits".into(), || stays.info("blocked_clients") == "1");
+    assert_eq!(stays.call("ZADD other 1 one"), Reply::Int(1));
+    assert_eq!(waits.reply(), harness::bulks(["other", "one", "1"]));
+    wait_until(|| "what expires is removed".into(), || stays.call("DBSIZE") == Reply::Int(3));
+    assert_eq!(number(&stays.call("WAIT 1 10000")), Some(1));
+    assert_eq!(watches.call("CLIENT TRACKING ON"), ok());
+    assert_eq!(stays.call("PUBLISH a m"), Reply::Int(1));
+    assert_eq!(hears.reply(), harness::bulks(["message", "a", "m"]));
+}
+
+/// Whether all threads of a server have stopped: each does so by itself after the signal.
+fn has_stopped(server: &Server) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("its threads");
+    tasks.into_iter().all(|task| {
+        let stat = fs::read_to_string(task.expect("a thread").path().join("stat")).expect("its state");
+        stat.rsplit(')').next().expect("what follows its name").trim_start().starts_with('T')
+    })
+}
+
+/// Writes as many keys again and again, each time with another value.
+fn overwrite(client: &mut Client, keys: usize, times: usize) {
+    for time in 0..times {
+        let sets: Vec<String> =
+            (0..keys).map(|key| format!("SET key:{key} {time}-{key}-{}\r\n", "x".repeat(1000))).collect();
+        client.send(sets.concat().as_bytes());
+        (0..keys).for_each(|_| assert_eq!(client.reply(), ok()));
+    }
+}
+
+/// Checks what [`overwrite`] has written last.
+fn check_overwritten(client: &mut Client, keys: usize, times: usize) {
+    for key in 0..keys {
+        let value = format!("{}-{key}-{}", times - 1, "x".repeat(1000));
+        assert_eq!(client.call(&format!("GET key:{key}")), bulk(value));
+    }
+}
+
+#[test]
+fn a_server_that_has_lost_its_data_gets_a_copy() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 1000, 2);
+    let lost = (leader + 1) % 3;
+    drop(set.kill(lost));
+    overwrite(&mut client, 1000, 3);
+    set.start_in(lost, Folder::new());
+    // What is written while it is copied is not missing either.
+    overwrite(&mut client, 1000, 4);
+    set.wait_for_all(&mut client, lost);
+    // Now it is one of the majority that must have all.
+    drop(set.kill(leader));
+    let (_, mut client) = set.leader();
+    check_overwritten(&mut client, 1000, 4);
+    assert_eq!(client.call("SET a 1"), ok());
+}
+
+#[test]
+fn a_server_that_is_too_far_behind_gets_a_copy() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 100, 2);
+    let behind = (leader + 1) % 3;
+    let folder = set.kill(behind);
+    // All of the log that it lacks is overwritten and freed.
+    overwrite(&mut client, 1000, 100);
+    assert_eq!(client.call("DEBUG RELOAD"), ok());
+    set.start_in(behind, folder);
+    set.wait_for_all(&mut client, behind);
+    let log = set.servers[behind].as_ref().expect("it runs").log();
+    assert!(log.contains("Copying the data of"), "{log}");
+    drop(set.kill(leader));
+    let (_, mut client) = set.leader();
+    check_overwritten(&mut client, 1000, 100);
+}
+
+/// A server that finds its data damaged, in the log at a start or in the heap when it is to lead, gets a copy from the others by itself. What it had stays
+/// until then.
+#[test]
+fn a_server_whose_data_are_damaged_gets_a_copy() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 1000, 2);
+    assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+    let damaged = (leader + 1) % 3;
+    let folder = set.kill(damaged);
+    folder.write_at("data/log/00000000", 300_000, &[0xA5]);
+    set.start_in(damaged, folder);
+    overwrite(&mut client, 1000, 3);
+    set.wait_for_all(&mut client, damaged);
+    let log = set.servers[damaged].as_ref().expect("it runs").log();
+    assert!(
+        log.contains("log/00000000 at offset") && log.contains("the data are left as they are until"),
+        "{log}"
+    );
+    // One that follows reads its heap, too.
+    let folder = set.kill(damaged);
+    folder.write_at("data/heap", 0, &[0xA5; 1 << 20]);
+    set.start_in(damaged, folder);
+    let log = || set.servers[damaged].as_ref().expect("it runs").log();
+    wait_until(log, || log().contains("corrupt: heap at offset"));
+    overwrite(&mut client, 1000, 4);
+    set.wait_for_all(&mut client, damaged);
+    // It has all now.
+    drop(set.kill(leader));
+    let (_, mut client) = set.leader();
+    check_overwritten(&mut client, 1000, 4);
+}
+
+/// With one folder lost and two damaged, nobody has all: no new set begins, and what there is stays, to be salvaged.
+#[test]
+fn no_set_begins_anew_where_folders_are_damaged() {
+    let mut set = Set::start(3);
+    let (_, mut client) = set.leader();
+    overwrite(&mut client, 1000, 1);
+    assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+    let mut folders: Vec<Folder> = (0..3).map(|at| set.kill(at)).collect();
+    folders[2] = Folder::new();
+    let log = |folder: &Folder| folder.read("data/log/00000000");
+    folders[..2].iter().for_each(|folder| folder.write_at("data/superblock", 0, &[0xA5; 8192]));
+    let before: Vec<Vec<u8>> = folders[..2].iter().map(log).collect();
+    folders.into_iter().enumerate().for_each(|(at, folder)| set.start_in(at, folder));
+    let logs = |at: usize| set.servers[at].as_ref().expect("it runs").log();
+    for at in 0..2 {
+        wait_until(|| logs(at), || logs(at).contains("the data of this server are damaged"));
+    }
+    wait_until(|| logs(2), || logs(2).contains("the data of this server are not here"));
+    for at in 0..3 {
+        let mut client = set.client(at).expect("it runs");
+        assert!(is_error(&client.call("GET key:1"), "MASTERDOWN "), "{}", logs(at));
+    }
+    for (at, before) in before.into_iter().enumerate() {
+        let folder = set.kill(at);
+        assert!(log(&folder) == before, "server {at}");
+        let told = fs::read_to_string(folder.join("data/replica-set")).expect("what it is");
+        assert!(told.ends_with("damaged\n"), "{told}");
+    }
+}
+
+/// The roles of the servers of a set by their numbers, as one of them knows them.
+fn roles(client: &mut Client) -> Vec<(u64, String)> {
+    let Reply::Array(servers) = client.call("REPLICASET STATUS") else { panic!("no servers") };
+    let of = |server: &Reply| {
+        let Reply::Array(fields) = server else { panic!("no fields") };
+        let field = |name: &str| {
+            let at = fields.iter().position(|field| *field == bulk(name)).expect("a field");
+            fields[at + 1].clone()
+        };
+        (number(&field("number")).expect("a number"), show(&field("role")))
+    };
+    servers.iter().map(of).collect()
+}
+
+/// A server is lost for ever, and another one takes its place, without a pause.
+#[test]
+fn a_server_is_added_and_another_one_removed() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 1000, 2);
+    let (lost, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    drop(set.kill(lost));
+    // It has another number than the set gives it: it is told, and so is the leader, and gets nothing.
+    let wrong = set.add(lost + 1, &[lost]);
+    let right = set.add(4, &[lost, wrong]);
+    set.start_in(wrong, Folder::new());
+    let log = |set: &Set, at: usize| set.servers[at].as_ref().expect("it runs").log();
+    let told = format!("that has no data of the set says that it is number {}", lost + 1);
+    wait_until(|| log(&set, leader), || log(&set, leader).contains(&told));
+    drop(set.kill(wrong));
+    // One that is not of the set says how it can be.
+    set.start_in(right, Folder::new());
+    let add = format!("REPLICASET ADD {}", set.addresses[right]);
+    wait_until(|| log(&set, right), || log(&set, right).contains(&add));
+    assert_eq!(number(&client.call(&add)), Some(4), "{}", log(&set, leader));
+    assert_eq!(client.call(&add), error("ERR this server is in the set already"));
+    // What is written meanwhile is not missing.
+    overwrite(&mut client, 1000, 3);
+    let votes = |client: &mut Client| roles(client).contains(&(4, "follower".into()));
+    wait_until(|| log(&set, right), || votes(&mut client));
+    // The one that is lost counts for the majority no more, and its number is not given again.
+    assert_eq!(
+        client.call(&format!("REPLICASET REMOVE {}", leader + 1)),
+        error("ERR this server leads: have another one lead first")
+    );
+    assert_eq!(
+        number(&client.call(&format!("REPLICASET REMOVE {}", set.addresses[lost]))),
+        Some(lost as u64 + 1)
+    );
+    assert_eq!(
+        client.call(&format!("REPLICASET REMOVE {}", lost + 1)),
+        error("ERR there is no such server in the set")
+    );
+    assert_eq!(roles(&mut client).len(), 3);
+    overwrite(&mut client, 1000, 4);
+    set.wait_for_all(&mut client, right);
+    // The new one is one of the majority now, and can lead.
+    drop(set.kill(leader));
+    let (next, mut client) = set.leader();
+    assert_ne!(next, leader);
+    check_overwritten(&mut client, 1000, 4);
+    overwrite(&mut client, 1000, 5);
+    let mut ask = set.client(if next == right { third } else { right }).expect("it runs");
+    wait_until(|| "it knows who leads".into(), || roles(&mut ask) == roles(&mut client));
+    // A start with the same options knows where all are.
+    let folders = [third, right].map(|at| (at, set.kill(at)));
+    folders.into_iter().for_each(|(at, folder)| set.start_in(at, folder));
+    let (_, mut client) = set.leader();
+    check_overwritten(&mut client, 1000, 5);
+    assert_eq!(client.call("SET a 1"), ok());
+}
+
+/// A server that runs is removed: it hears of that, and takes no part any more, also if it had the same data.
+#[test]
+fn a_server_that_was_removed_takes_no_part() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    let fourth = set.add(4, &[]);
+    assert_eq!(number(&client.call(&format!("REPLICASET ADD {}", set.addresses[fourth]))), Some(4));
+    set.start_in(fourth, Folder::new());
+    overwrite(&mut client, 100, 2);
+    wait_until(|| "it votes".into(), || roles(&mut client).contains(&(4, "follower".into())));
+    let removed = (leader + 1) % 3;
+    assert_eq!(number(&client.call(&format!("REPLICASET REMOVE {}", removed + 1))), Some(removed as u64 + 1));
+    let log = || set.servers[removed].as_ref().expect("it runs").log();
+    wait_until(log, || log().contains("this server was removed from the replica set"));
+    assert_eq!(client.info("connected_slaves"), "2");
+    drop(set.kill(leader));
+    let (next, mut client) = set.leader();
+    assert!(next != removed && next != leader);
+    check_overwritten(&mut client, 100, 2);
+    assert_eq!(client.call("SET a 1"), ok());
+}
+
+/// One after the other is stopped in order and started again, as for an upgrade.
+#[test]
+fn servers_are_restarted_in_turn_without_an_election() {
+    let mut set = Set::start(3);
+    let (mut leader, mut client) = set.leader();
+    assert_eq!(client.call("SET a 1"), ok());
+    for round in 0..3 {
+        assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+        let stopping = Instant::now();
+        let folder = set.servers[leader].take().expect("it runs").stop();
+        let (next, mut new) = set.leader();
+        println!("another one leads after {:?}", stopping.elapsed());
+        assert_eq!(new.call(&format!("SET a {round}")), ok());
+        set.start_in(leader, folder);
+        (leader, client) = (next, new);
+    }
+    assert_eq!(client.call("GET a"), bulk("2"));
+}
+
+/// Runs the program, which must end well.
+fn program(args: &[&str]) -> String {
+    let output = run(args);
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    assert!(output.status.success(), "{args:?}: {text}");
+    text
+}
+
+/// Whoever leads, a backup goes on where the last one of another leader has ended.
+#[test]
+fn backups_of_a_set_are_restored_and_served_alone_or_begin_another_set() {
+    let mut set = Set::start(3);
+    let backups = Folder::new();
+    let to = backups.join("backups");
+    for round in 1..4 {
+        let (leader, mut client) = set.leader();
+        overwrite(&mut client, 1000, round);
+        // So that each of them counts as many checkpoints.
+        assert_eq!(client.call("DEBUG RELOAD"), ok());
+        program(&[
+            "backup",
+            "--from",
+            &set.servers[leader].as_ref().expect("it runs").folder().join("socket"),
+            &to,
+        ]);
+        let folder = set.kill(leader);
+        let told = program(&["check", &folder.join("data")]);
+        assert!(told.contains("of server "), "{told}");
+        set.leader();
+        set.start_in(leader, folder);
+    }
+    program(&["check", &to]);
+    for round in 1..4 {
+        let folder = Folder::new();
+        program(&["restore", &to, &folder.join("data"), "--backup", &round.to_string()]);
+        // What was restored goes on, and starts again with nothing to replay.
+        let server = Server::start_in(folder, &[]);
+        check_overwritten(&mut server.client(), 1000, round);
+        assert_eq!(server.client().call("SET a 1"), ok());
+        let folder = server.stop();
+        let server = Server::start_in(folder, &[]);
+        assert_eq!(server.client().call("SET b 1"), ok());
+        let folder = server.kill();
+        if round < 3 {
+            program(&["check", &folder.join("data")]);
+            continue;
+        }
+        let mut folder = Some(folder);
+        let mut set = Set::new(3);
+        (0..3).for_each(|at| set.start_in(at, folder.take().unwrap_or_else(Folder::new)));
+        let (leader, mut client) = set.leader();
+        check_overwritten(&mut client, 1000, round);
+        overwrite(&mut client, 100, 2);
+        set.wait_for_all(&mut client, (leader + 1) % 3);
+        drop(set.kill(leader));
+        let (_, mut client) = set.leader();
+        assert_eq!((client.call("GET a"), client.call("GET b")), (bulk("1"), bulk("1")));
+        check_overwritten(&mut client, 100, 2);
+    }
+}
+
+#[test]
+fn a_folder_of_a_set_is_served_alone_only_if_the_set_is_given_up() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 100, 1);
+    let folder = set.kill(leader);
+    let output =
+        run(&["serve", "--port", "0", "--unixsocket", &folder.join("socket"), "--dir", &folder.join("data")]);
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(!output.status.success() && text.contains(" of the replica set "), "{text}");
+    fs::remove_file(folder.join("data/replica-set")).expect("the file that says so");
+    let server = Server::start_in(folder, &[]);
+    check_overwritten(&mut server.client(), 100, 1);
+    assert_eq!(server.client().call("SET a 1"), ok());
+}
+
+/// Redis's trade, for those who want it: replies do not wait for the others, who get it all the same.
+#[test]
+fn without_appendfsync_always_replies_wait_for_nobody() {
+    let mut set = Set::new(3);
+    set.options
+        .iter_mut()
+        .for_each(|options| options.extend(["--appendfsync", "everysec"].map(str::to_owned)));
+    (0..3).for_each(|at| set.start_in(at, Folder::new()));
+    let (leader, mut client) = set.leader();
+    assert_eq!(client.call("SET a 1"), ok());
+    assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+    let others = || (0..3).filter(|at| *at != leader).map(|at| set.servers[at].as_ref().expect("it runs"));
+    others().for_each(|server| server.signal("STOP"));
+    assert_eq!(client.call("SET a 2"), ok());
+    assert_eq!(number(&client.call("WAIT 1 1")), Some(0));
+    others().for_each(|server| server.signal("CONT"));
+    assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+}
+
+/// With the options in it; the addresses are of this machine.
+#[test]
+fn the_example_for_kubernetes_makes_a_set() {
+    let example =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/kubernetes/replica-set.yaml"));
+    let example = example.expect("the example");
+    let (_, args) = example.split_once("args:\n").expect("its arguments");
+    let items = args.lines().map_while(|line| line.trim_start().strip_prefix("- "));
+    let args: Vec<&str> = items.map(|item| item.trim_matches('"')).collect();
+    let [serve, _, dir, _, options @ ..] = &args[..] else { unreachable!("there are more") };
+    assert_eq!([*serve, *dir], ["serve", "--dir"]);
+    let mut set = Set::new(3);
+    let list = set.addresses.join(" ");
+    for own in &mut set.options {
+        let metrics = free_port().to_string();
+        let option = |pair: &[&str]| match pair {
+            ["--replica-set", names] => {
+                assert_eq!(*names, [0, 1, 2].map(|at| format!("holdfast-{at}.holdfast:6379")).join(" "));
+                ["--replica-set".to_owned(), list.clone()]
+            }
+            ["--metrics-port", port] => {
+                assert!(example.contains(&format!("containerPort: {port}")));
+                ["--metrics-port".to_owned(), metrics.clone()]
+            }
+            [name, value] => [(*name).to_owned(), (*value).to_owned()],
+            _ => unreachable!("options are pairs"),
+        };
+        let given = options.chunks(2).flat_map(option);
+        // In the place of the file with secrets, and of a machine of its own.
+        let secret = ["--masterauth".to_owned(), "secret".to_owned()];
+        *own = own[..6].iter().cloned().chain(secret).chain(given).collect();
+    }
+    (0..3).for_each(|at| set.start_in(at, Folder::new()));
+    let (_, mut leader) = set.leader();
+    assert_eq!(leader.call("SET a 1"), ok());
+    let ports =
+        set.options.iter().map(|options| options.iter().skip_while(|it| *it != "--metrics-port").nth(1));
+    for port in ports.flatten() {
+        wait_until(|| "each is ready".into(), || get(port.parse().expect("a port"), "/ready").0 == 200);
+    }
+}
