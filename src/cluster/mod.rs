@@ -5,7 +5,6 @@ mod export;
 
 use crate::{
     admin::log::log,
-    clients::client::Kind,
     config::{Config, Opt, address::bus_port},
     net::bus::{self, Bus, Protocol, Received},
     server::{
@@ -450,7 +449,7 @@ impl Part {
             if *cluster == node.cluster() {
                 // Those who have subscribed at one that follows are told by its leader.
                 if let Some(server) = &self.server {
-                    server.publish_in_set(channel, message, false, 0);
+                    server.push.publish(channel, message, false, 0);
                 }
             }
             return;
@@ -613,12 +612,8 @@ impl Part {
                 // It has joined others, and will hear as which one of them: its slots are its own all the same.
                 return;
             }
-            let is_left = |kind, channel: &[u8]| kind == Kind::Shard && !view.owns(hash_slot(channel));
-            let leaving = server.push.pubsub.subscribers_where(is_left);
+            server.leave_shards();
             for client in server.clients.all() {
-                if leaving.contains(&client.id) {
-                    server.send(client.worker, Message::LeaveShards(client.id));
-                }
                 // Where keys are on their way one by one, what is waited for may still come here.
                 let is_away = |(_, key): &(u8, Vec<u8>)| !view.is_ok || !view.owns(hash_slot(key));
                 if client.waits_for().iter().any(is_away) {

@@ -172,11 +172,6 @@ fn confirm(call: &mut Call, word: &str, kind: Kind, name: Option<&[u8]>) {
 
 fn subscribe(call: &mut Call, kind: Kind) -> Answer {
     let word = call.command.name;
-    if kind == Kind::Shard && call.server().cluster.is_on() && call.server().replication.set().is_some() {
-        return Err(Stop::new(
-            "ERR Messages to shards are published by the leader of the replica set: subscribe there",
-        ));
-    }
     if kind == Kind::Shard && call.session.in_exec {
         return Err(Stop::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }

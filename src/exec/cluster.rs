@@ -130,7 +130,8 @@ impl Turn<'_> {
         if let Some(set) = self.worker.server.replication.set()
             && is_of_set(set, &view, owner)
         {
-            return match session.reads_replicas && only_reads {
+            let is_of_shard = matches!(command.name, "spublish" | "ssubscribe" | "sunsubscribe");
+            return match is_of_shard || session.reads_replicas && only_reads {
                 true => Ok(Way::Here),
                 false => Err(Elsewhere::Ask(to_leader(set, &view, slot))),
             };

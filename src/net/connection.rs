@@ -289,7 +289,7 @@ impl Connection {
         let (server, session) = (&self.shared.worker.server, &mut self.session);
         let view = server.cluster.view();
         for name in session.subscriptions.names(Kind::Shard) {
-            if !view.owns(hash_slot(&name)) {
+            if !view.holds(hash_slot(&name)) {
                 session.subscriptions.end(&server.push.pubsub, &session.client, Kind::Shard, &name);
                 let mut out = Writer::new(&mut self.output.open, session.proto);
                 out.push(3);

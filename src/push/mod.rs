@@ -2,6 +2,7 @@
 //!
 //! It is apart from the server, which the store's maintenance must not keep alive: keys expire there too.
 
+pub mod exchange;
 pub mod monitor;
 pub mod moving;
 pub mod notify;
@@ -13,6 +14,7 @@ use crate::{
     clients::list::Clients,
     commit::durability::Lsn,
     push::{
+        exchange::{Exchange, Published},
         monitor::Monitors,
         moving::Moving,
         notify::{Event, Notices},
@@ -43,13 +45,15 @@ pub struct Push {
     pub monitors: Monitors,
     /// All clients.
     pub clients: Arc<Clients>,
+    /// The way to subscribers at other servers of a replica set.
+    exchange: Option<Arc<Exchange>>,
     /// `appendfsync always`.
     waits_for_log: AtomicBool,
 }
 
 impl Push {
-    /// For so many workers and these clients.
-    pub fn new(workers: usize, clients: Arc<Clients>) -> Push {
+    /// For so many workers and these clients; `exchange`: of one of a replica set.
+    pub fn new(workers: usize, clients: Arc<Clients>, exchange: Option<Arc<Exchange>>) -> Push {
         Push {
             pubsub: PubSub::new(),
             queues: PushQueues::new(workers),
@@ -58,6 +62,7 @@ impl Push {
             moving: Moving::default(),
             monitors: Monitors::default(),
             clients,
+            exchange,
             waits_for_log: AtomicBool::new(true),
         }
     }
@@ -78,8 +83,35 @@ impl Push {
         self.notices.want(store, || self.tracking.is_used() || self.moving.is_on());
     }
 
-    /// Publishes a message; see [`PubSub::publish`].
+    /// Publishes a message, to those at other servers of a replica set, too; how many have subscribed here. See [`PubSub::publish`].
     pub fn publish(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) -> usize {
+        if let Some(exchange) = &self.exchange {
+            let (channel, message) = (channel.to_vec(), message.to_vec());
+            exchange.say(Published { lsn: wait_lsn, from: 0, to_shard, channel, message });
+        }
+        self.publish_here(channel, message, to_shard, wait_lsn)
+    }
+
+    /// Publishes what a server tells of: one that follows tells its own clients only, who hear from the leader of the rest.
+    pub fn publish_event(&self, channel: &[u8], message: &[u8], wait_lsn: Lsn) {
+        if self.is_followed() {
+            self.publish(channel, message, false, wait_lsn);
+        } else {
+            self.publish_here(channel, message, false, wait_lsn);
+        }
+    }
+
+    /// Whether somebody may hear of an event.
+    pub fn has_listeners(&self) -> bool {
+        !self.pubsub.is_unused() || self.is_followed()
+    }
+
+    fn is_followed(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|exchange| exchange.leads())
+    }
+
+    /// Publishes a message to subscribers at this server only.
+    pub fn publish_here(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) -> usize {
         self.pubsub.publish(&self.queues, channel, message, to_shard, wait_lsn)
     }
 

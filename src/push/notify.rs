@@ -80,13 +80,13 @@ impl Event {
     /// Publishes it; it may be seen when everything below `wait_lsn` is durable.
     pub fn publish(&self, push: &Push, wait_lsn: Lsn) {
         let Event { db, class, name, key } = self;
-        if !push.notices.has(*class) || push.pubsub.is_unused() {
+        if !push.notices.has(*class) || !push.has_listeners() {
             return;
         }
         let publish = |kind: Class, word: &str, channel: &[u8], message: &[u8]| {
             if push.notices.has(kind) {
                 let channel = [format!("__{word}@{db}__:").as_bytes(), channel].concat();
-                push.publish(&channel, message, false, wait_lsn);
+                push.publish_event(&channel, message, wait_lsn);
             }
         };
         publish(Class::KEYSPACE, "keyspace", key, name.as_bytes());

@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn who_read_a_key_is_told_once() {
-        let push = Push::new(1, Arc::default());
+        let push = Push::new(1, Arc::default(), None);
         let tracking = &push.tracking;
         tracking.begin(&client(1), &Mode::default());
         tracking.begin(&client(2), &Mode { noloop: true, ..Mode::default() });
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn prefixes() {
-        let push = Push::new(1, Arc::default());
+        let push = Push::new(1, Arc::default(), None);
         let tracking = &push.tracking;
         let mode = |noloop, prefixes: &[&str]| Mode {
             bcast: true,
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn the_table_has_a_limit() {
-        let push = Push::new(1, Arc::default());
+        let push = Push::new(1, Arc::default(), None);
         let tracking = &push.tracking;
         tracking.begin(&client(1), &Mode::default());
         tracking.keys_max.store(10, Relaxed);

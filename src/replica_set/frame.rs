@@ -1,6 +1,6 @@
 //! What the servers of a replica set send to each other.
 
-use crate::server::{published::Published, replica_set::ClusterOfSet};
+use crate::{push::exchange::Published, server::replica_set::ClusterOfSet};
 use holdfast_consensus::{
     Envelope, Extract, MemberId,
     code::{Decoder, Encoder, Malformed},
@@ -114,7 +114,7 @@ pub enum Frame {
         /// Who is to lead.
         to: MemberId,
     },
-    /// Messages for those who have subscribed at one that follows.
+    /// Messages for those who have subscribed at other servers.
     Publish {
         /// The set.
         set: u64,
@@ -178,8 +178,8 @@ impl Frame {
             }
             Frame::Publish { set, messages } => {
                 out.u8(6).u64(*set).u32(messages.len() as u32);
-                for Published { lsn, to_shard, channel, message } in messages {
-                    out.u64(*lsn).u8((*to_shard).into()).bytes(channel).bytes(message);
+                for Published { lsn, from, to_shard, channel, message } in messages {
+                    out.u64(*lsn).u64(*from).u8((*to_shard).into()).bytes(channel).bytes(message);
                 }
             }
         }
@@ -250,9 +250,9 @@ impl Frame {
                 let (set, count) = (bytes.u64()?, bytes.u32()?);
                 let mut messages = Vec::new();
                 for _ in 0..count {
-                    let (lsn, to_shard) = (bytes.u64()?, bytes.flag()?);
+                    let (lsn, from, to_shard) = (bytes.u64()?, bytes.u64()?, bytes.flag()?);
                     let (channel, message) = (bytes.bytes()?.to_vec(), bytes.bytes()?.to_vec());
-                    messages.push(Published { lsn, to_shard, channel, message });
+                    messages.push(Published { lsn, from, to_shard, channel, message });
                 }
                 Frame::Publish { set, messages }
             }
@@ -301,7 +301,13 @@ mod tests {
             Frame::Publish {
                 set: 1,
                 messages: [false, true]
-                    .map(|to_shard| Published { lsn: 7, to_shard, channel: vec![1], message: vec![2, 3] })
+                    .map(|to_shard| Published {
+                        lsn: 7,
+                        from: 3,
+                        to_shard,
+                        channel: vec![1],
+                        message: vec![2, 3],
+                    })
                     .into(),
             },
         ];

@@ -113,7 +113,7 @@ pub fn start(
     let (woken, wakes) = mpsc::channel(1);
     let (telling, successors) = mpsc::unbounded_channel();
     set.tell_of_successors(telling);
-    set.wake_by(waker(&woken));
+    set.messages.wake_by(waker(&woken));
     let part = Part {
         set,
         io,
@@ -354,9 +354,14 @@ impl Part {
                 Ok(())
             }
             Some(Frame::Publish { set, messages }) if self.founding.member_of() == Some(set) => {
-                // One that is elected tells only what its own clients publish.
-                if self.electing.is_some() {
-                    self.set.hear(messages);
+                if self.set.messages.leads() {
+                    messages.into_iter().for_each(|message| self.set.messages.pass_on(message));
+                } else if self.electing.is_some()
+                    && let Some(own) = self.replica.as_ref().map(|replica| replica.id())
+                {
+                    // One that is elected tells only what its own clients publish.
+                    let of_others = messages.into_iter().filter(|message| message.from != own);
+                    self.set.messages.hear(of_others, || self.set.applied());
                 }
                 Ok(())
             }
@@ -438,20 +443,22 @@ impl Part {
         Ok(())
     }
 
-    /// As the leader, sends messages to those who follow, unless they have enough to take without.
+    /// Sends messages to the leader or, as that, to those who follow, unless they have enough to take without.
     fn publish(&self, set: u64, replica: &Replica, bus: &mut Bus) {
-        // Until then they are those of the leader before.
-        if !self.set.leads() {
-            return;
-        }
         loop {
-            let messages = self.set.take_published(|| replica.extent().1, PUBLISH_BYTES);
+            let mut messages = self.set.messages.take_said(|| replica.extent().1, PUBLISH_BYTES);
             if messages.is_empty() {
                 return;
             }
+            let own = replica.id();
+            messages.iter_mut().filter(|message| message.from == 0).for_each(|message| message.from = own);
             let frame = Frame::Publish { set, messages }.encode();
-            let others = replica.members().peers.into_keys().filter(|id| *id != replica.id());
-            for address in others.filter_map(|id| self.founding.address(id)) {
+            let others: Vec<MemberId> = match replica.role() {
+                Role::Follower { leader } => vec![leader],
+                Role::Leader => replica.members().peers.into_keys().filter(|id| *id != own).collect(),
+                Role::Leaderless => Vec::new(),
+            };
+            for address in others.into_iter().filter_map(|id| self.founding.address(id)) {
                 let place = address.on_bus();
                 if bus.is_idle(&place) {
                     // What is lost is lost, as with Redis.

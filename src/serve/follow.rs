@@ -1,12 +1,7 @@
 //! One of a replica set, until it leads.
 
 use super::{build_runtime, listen, load_functions, reopen};
-use crate::{
-    admin::log::log,
-    config::Config,
-    replica_set::front::Front,
-    server::{Server, published::Published},
-};
+use crate::{admin::log::log, config::Config, replica_set::front::Front, server::Server};
 use std::{
     pin::pin,
     rc::Rc,
@@ -27,7 +22,7 @@ use tokio::{
     time,
 };
 
-/// How often it is looked whether functions have changed, or scripts hold up one that is elected.
+/// How often it is looked whether functions have changed, slots are another set's, or scripts hold up one that is elected.
 const TICK: Duration = Duration::from_millis(100);
 
 /// What a server waits for that shows what the leader of its set has written.
@@ -41,12 +36,15 @@ pub(super) struct Following {
 }
 
 impl Following {
-    /// Has those told who have subscribed here of what the leader publishes.
+    /// Has those told who have subscribed here of what is published at others.
     pub fn tell_subscribers(&self, server: &Arc<Server>) {
         let set = server.replica_set.as_ref().expect("one of a replica set");
-        let push = server.push.clone();
-        set.tell_by(move |Published { to_shard, channel, message, .. }| {
-            push.publish(&channel, &message, to_shard, 0);
+        // The server has the set.
+        let server = Arc::downgrade(server);
+        set.messages.tell_by(move |message| {
+            if let Some(server) = server.upgrade() {
+                server.tell(message);
+            }
         });
     }
 
@@ -59,6 +57,9 @@ impl Following {
                 Ok(term) => break term,
                 Err(_) if functions.swap(false, Relaxed) => load_functions(server),
                 Err(_) => {}
+            }
+            if server.cluster.is_on() {
+                server.leave_shards();
             }
         };
         let mut leads = pin!(told(leads));

@@ -8,7 +8,6 @@ pub mod exporter;
 pub mod handover;
 pub mod limits;
 pub mod mailbox;
-pub mod published;
 pub mod replica_set;
 pub mod replication;
 
@@ -24,7 +23,7 @@ use crate::{
         stats::{ErrorStats, Rates, WorkerStats},
     },
     clients::{
-        client::{self, Client},
+        client::{Client, Kind},
         list::Clients,
     },
     command::table::Table,
@@ -33,13 +32,12 @@ use crate::{
         durability::{Lsn, Progress},
     },
     config::{Config, Opt, kind::Value},
-    push::Push,
+    push::{Push, exchange::Published},
     script::{busy::Busy, cache::Scripts, library::Libraries},
     server::{
         cluster::{Cluster, Order},
         limits::OutputLimit,
         mailbox::Message,
-        published::Published,
         replica_set::ReplicaSet,
         replication::{Primary, Replication},
     },
@@ -47,7 +45,7 @@ use crate::{
     util::counter::Counter,
 };
 use data_encoding::HEXLOWER;
-use holdfast_store::{Appendfsync, Stats, Store, string::LEN_MAX};
+use holdfast_store::{Appendfsync, Stats, Store, hash_slot, string::LEN_MAX};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
     io,
@@ -154,7 +152,11 @@ impl Server {
         let writers = Arc::new(AdmissionQueue::new());
         follow_log(&store, progress.clone(), writers.clone());
         let clients = Arc::<Clients>::default();
-        let push = Arc::new(Push::new(mailboxes.len(), clients.clone()));
+        let push = Arc::new(Push::new(
+            mailboxes.len(),
+            clients.clone(),
+            replica_set.as_ref().map(|set| set.messages.clone()),
+        ));
         push.clone().follow(&store);
         Arc::new(Server {
             table,
@@ -273,23 +275,21 @@ impl Server {
 
     /// Sends a message to the subscribers of a channel, once all below an LSN is durable; how many of them are here.
     pub fn publish(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) -> usize {
+        self.publish_in_cluster(channel, message, to_shard, wait_lsn);
+        self.push.publish(channel, message, to_shard, wait_lsn)
+    }
+
+    /// Sends a message of another server of the replica set to the subscribers here and, as the leader, to those at other nodes of a cluster.
+    pub fn tell(&self, Published { to_shard, channel, message, .. }: &Published) {
+        self.publish_in_cluster(channel, message, *to_shard, 0);
+        self.push.publish_here(channel, message, *to_shard, 0);
+    }
+
+    /// As the leader of a replica set, or one on its own, sends a message to the subscribers at other nodes of a cluster.
+    fn publish_in_cluster(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) {
         if self.cluster.is_on() && !to_shard && self.replication.set().is_none() {
             self.cluster.order(Order::Publish(channel.to_vec(), message.to_vec(), wait_lsn));
         }
-        self.publish_in_set(channel, message, to_shard, wait_lsn)
-    }
-
-    /// The same, but not to those of other nodes of a cluster, unless they follow this one. One that follows itself tells only its own.
-    pub fn publish_in_set(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) -> usize {
-        if let Some(set) = self.replica_set.as_ref().filter(|_| self.replication.set().is_none()) {
-            set.publish(Published {
-                lsn: wait_lsn,
-                to_shard,
-                channel: channel.to_vec(),
-                message: message.to_vec(),
-            });
-        }
-        self.push.publish(channel, message, to_shard, wait_lsn)
     }
 
     /// REPLICAOF: follows a primary from now on, and after a restart too.
@@ -356,10 +356,28 @@ impl Server {
     /// Closes the connections of a user that are subscribed to channels it may not use any more.
     pub fn kill_forbidden_subscribers(&self, user: &User) {
         let rules = user.rules();
-        let is_forbidden = |kind, name: &[u8]| !rules.may_use_channel(name, kind == client::Kind::Pattern);
+        let is_forbidden = |kind, name: &[u8]| !rules.may_use_channel(name, kind == Kind::Pattern);
         for id in self.push.pubsub.subscribers_where(is_forbidden) {
             if let Some(client) = self.clients.get(id).filter(|client| client.user() == user.name) {
                 self.kill(&client);
+            }
+        }
+    }
+
+    /// Ends subscriptions to channels of shards whose slots are another node's by now, or another replica set's.
+    pub fn leave_shards(&self) {
+        if self.push.pubsub.channel_count(Kind::Shard) == 0 {
+            return;
+        }
+        let view = self.cluster.view();
+        if !view.map.members().contains_key(&view.id) {
+            // It has joined others, and will hear as which one of them: its slots are its own all the same.
+            return;
+        }
+        let is_left = |kind, channel: &[u8]| kind == Kind::Shard && !view.holds(hash_slot(channel));
+        for id in self.push.pubsub.subscribers_where(is_left) {
+            if let Some(client) = self.clients.get(id) {
+                self.send(client.worker, Message::LeaveShards(id));
             }
         }
     }

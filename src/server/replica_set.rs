@@ -7,7 +7,7 @@ use crate::{
         Config, Opt,
         address::{Address, bus_port, parse_servers, show_servers},
     },
-    server::published::{Published, Queue},
+    push::exchange::Exchange,
     transport::trust::Trust,
 };
 use holdfast_cluster::Seat;
@@ -119,14 +119,8 @@ pub struct ReplicaSet {
     /// As one that follows, up to where what is agreed on is applied.
     applied: AtomicU64,
     successors: OnceLock<UnboundedSender<MemberId>>,
-    /// As the leader, messages for those who have subscribed at others; as one that follows, what has come of these.
-    published: Mutex<Queue>,
-    /// Whether there are any.
-    has_published: AtomicBool,
-    /// Wakes the thread that takes part in the set.
-    waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Tells subscribers here.
-    subscribers: OnceLock<Box<dyn Fn(Published) + Send + Sync>>,
+    /// Messages to those who have subscribed at others, and from there.
+    pub messages: Arc<Exchange>,
     /// Once the set is founded: which it is, and the replica of this server.
     joined: OnceLock<(u64, Arc<Replica>)>,
     /// The cluster in which all of the set are to be, if this server is in one, and which of them are in it.
@@ -177,10 +171,7 @@ impl ReplicaSet {
             is_led: AtomicBool::new(false),
             applied: AtomicU64::new(0),
             successors: OnceLock::new(),
-            published: Mutex::default(),
-            has_published: AtomicBool::new(false),
-            waker: OnceLock::new(),
-            subscribers: OnceLock::new(),
+            messages: Arc::default(),
             joined: OnceLock::new(),
             cluster: Mutex::default(),
             ways_to_cluster: Mutex::default(),
@@ -225,7 +216,7 @@ impl ReplicaSet {
     /// As one that follows, shows up to where what is agreed on is applied, and messages that have waited for that.
     pub fn show_applied(&self, lsn: Lsn) {
         self.applied.store(lsn, SeqCst);
-        self.show_published();
+        self.messages.show(|| lsn);
     }
 
     /// Up to where that is.
@@ -235,13 +226,8 @@ impl ReplicaSet {
 
     /// The server leads, with this store.
     pub fn lead(&self, store: Arc<Store>) {
-        *self.published() = Queue::default();
+        self.messages.lead();
         assert!(self.store.set(store).is_ok(), "a server leads once, and begins again then");
-    }
-
-    /// Whether it leads.
-    pub fn leads(&self) -> bool {
-        self.store.get().is_some()
     }
 
     /// The server is one of the set of this number, with this replica.
@@ -303,62 +289,6 @@ impl ReplicaSet {
             // If the thread has ended, so does the server.
             let _ = successors.send(to);
         }
-    }
-
-    fn published(&self) -> MutexGuard<'_, Queue> {
-        self.published.lock().expect("no holder panics")
-    }
-
-    /// What wakes the thread that takes part in the set, and what tells subscribers here.
-    pub fn wake_by(&self, waker: impl Fn() + Send + Sync + 'static) {
-        assert!(self.waker.set(Box::new(waker)).is_ok(), "one thread takes part in the set");
-    }
-
-    /// What tells subscribers here of messages of the leader's.
-    pub fn tell_by(&self, tell: impl Fn(Published) + Send + Sync + 'static) {
-        assert!(self.subscribers.set(Box::new(tell)).is_ok(), "there is one server");
-    }
-
-    /// As the leader, has those told who have subscribed at others.
-    pub fn publish(&self, message: Published) {
-        self.published().push(message);
-        if !self.has_published.swap(true, SeqCst)
-            && let Some(wake) = self.waker.get()
-        {
-            wake();
-        }
-    }
-
-    /// As the leader, takes messages that may be told, since all is agreed on below what `agreed` returns: so many bytes.
-    pub fn take_published(&self, agreed: impl FnOnce() -> Lsn, bytes: usize) -> Vec<Published> {
-        if !self.has_published.swap(false, SeqCst) {
-            return Vec::new();
-        }
-        let mut queue = self.published();
-        let taken = queue.take(agreed(), bytes);
-        if !queue.is_empty() {
-            self.has_published.store(true, SeqCst);
-        }
-        taken
-    }
-
-    /// As one that follows, takes in messages of the leader's.
-    pub fn hear(&self, messages: Vec<Published>) {
-        messages.into_iter().for_each(|message| self.published().push(message));
-        self.has_published.store(true, SeqCst);
-        self.show_published();
-    }
-
-    fn show_published(&self) {
-        if !self.has_published.load(SeqCst) {
-            return;
-        }
-        let Some(tell) = self.subscribers.get() else { return };
-        let mut queue = self.published();
-        while let Some(message) = queue.pop(self.applied()) {
-            tell(message);
-        }
-        self.has_published.store(!queue.is_empty(), SeqCst);
     }
 
     /// Answers SENTINEL, for clients that ask who leads; `args`: what follows the name of the command.

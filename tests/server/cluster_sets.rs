@@ -183,8 +183,14 @@ fn a_cluster_of_sets_outlives_its_leaders() {
             assert_eq!(client.call(&format!("CLUSTER REPLICATE {master}")), ok());
             assert_eq!(items(&client.call(&format!("CLUSTER REPLICAS {master}"))).len(), SERVERS - 1);
             check_reads_of_follower(set, port, &mut client);
+            check_messages_of_follower(&cluster, set, client);
         }
     }
+    let channel = (0..).map(|n| format!("channel:{n}")).find(|name| hash_slot(name.as_bytes()) < 8192);
+    let channel = channel.expect("one");
+    let follows = (cluster.sets[0].leader().0 + 1) % SERVERS;
+    let mut listens = cluster.sets[0].client(follows).expect("it runs");
+    assert_eq!(items(&listens.call(&format!("SSUBSCRIBE {channel}")))[0], bulk("ssubscribe"));
     for round in 0..2 {
         let set = round % 2;
         let (leader, _) = cluster.sets[set].leader();
@@ -204,6 +210,10 @@ fn a_cluster_of_sets_outlives_its_leaders() {
         cluster.sets[set].start_in(leader, folder);
         cluster.wait_until_agreed();
     }
+    // The slot is still of the same set, whoever leads that.
+    let says = || cluster.sets[0].leader().1.call(&format!("SPUBLISH {channel} m"));
+    wait_until(|| cluster.logs(), || matches!(says(), Reply::Int(_)));
+    assert_eq!(listens.reply(), harness::bulks(["smessage", &channel, "m"]));
 }
 
 /// One that follows serves reads of what its set has to those who ask for them, and sends all others to the leader, which has this port.
@@ -226,6 +236,34 @@ fn check_reads_of_follower(set: usize, port: u16, client: &mut Client) {
     assert!(number(&client.call(&format!("CLUSTER COUNTKEYSINSLOT {slot}"))).expect("a count") > 0);
     assert_eq!(client.call("READWRITE"), ok());
     assert_eq!(client.call(&get), moved);
+}
+
+/// Messages of a shard reach those who have subscribed at one that follows, and the other way round, each once. Other shards' are elsewhere.
+fn check_messages_of_follower(cluster: &Cluster, set: usize, mut client: Client) {
+    let of = |set: usize| {
+        let mut names = (0..).map(|n| format!("channel:{n}"));
+        names.find(|name| hash_slot(name.as_bytes()) / 8192 == set as u16).expect("one")
+    };
+    let (own, other) = (of(set), of(1 - set));
+    let (_, mut leader) = cluster.sets[set].leader();
+    for command in ["SSUBSCRIBE", "SPUBLISH"] {
+        let reply = client.call(&format!("{command} {other} m"));
+        assert!(is_error(&reply, "MOVED ") || is_error(&reply, "CROSSSLOT "), "{reply:?}");
+    }
+    for listening in [&mut client, &mut leader] {
+        assert_eq!(items(&listening.call(&format!("SSUBSCRIBE {own}")))[0], bulk("ssubscribe"));
+    }
+    let mut says = cluster.sets[set].leader().1;
+    assert_eq!(says.call(&format!("SPUBLISH {own} from-leader")), Reply::Int(1));
+    for listening in [&mut client, &mut leader] {
+        assert_eq!(listening.reply(), harness::bulks(["smessage", &own, "from-leader"]));
+    }
+    assert_eq!(
+        client.call(&format!("SUNSUBSCRIBE {own}")),
+        Reply::Array(vec![bulk("sunsubscribe"), bulk(&own), Reply::Int(0)])
+    );
+    assert_eq!(client.call(&format!("SPUBLISH {own} from-follower")), Reply::Int(0));
+    assert_eq!(leader.reply(), harness::bulks(["smessage", &own, "from-follower"]));
 }
 
 /// Whichever leader is killed while slots move, the slots are one node's, which has all that was acknowledged.
@@ -324,10 +362,32 @@ fn sets_come_and_go() {
         assert_eq!(cluster.call(&format!("GET key:{key}")), bulk(key.to_string()));
     }
 
+    // Who listens to shards at one that follows is told of those that go.
+    let follows = (cluster.sets[0].leader().0 + 1) % SERVERS;
+    let mut listens = cluster.sets[0].client(follows).expect("it runs");
+    let subscribed =
+        (0..100).filter(|n| !is_error(&listens.call(&format!("SSUBSCRIBE channel:{n}")), "MOVED "));
+    let subscribed = subscribed.count() as u64;
+
     cluster.sets[2].start_in(away, folder);
     cluster_command(&["add", &leaders[0], &leaders[2]]);
     cluster_command(&["balance", &leaders[0]]);
     cluster.wait_until_agreed();
+    listens.send(b"PING\r\n");
+    let mut left = 0;
+    let mut is_told = || {
+        let told = listens.reply();
+        let is_pong = items(&told)[0] == bulk("pong");
+        if is_pong {
+            listens.send(b"PING\r\n");
+        } else {
+            assert_eq!(items(&told)[0], bulk("sunsubscribe"));
+            left += 1;
+        }
+        // A third of what the set had is now the third one's.
+        left > subscribed / 4
+    };
+    wait_until(|| format!("{subscribed} channels"), &mut is_told);
     let status = cluster_command(&["status", &leaders[2]]);
     assert_eq!(status.matches("replica of ").count(), 3 * (SERVERS - 1), "{status}");
 

@@ -242,13 +242,48 @@ fn servers_that_follow_serve_reads() {
     assert_eq!(listens.reply(), harness::bulks(["pmessage", "b*", "bb", "m"]));
     assert_eq!(client.call("SPUBLISH c m"), Reply::Int(0));
     assert_eq!(listens.reply(), harness::bulks(["smessage", "c", "m"]));
-    let mut elsewhere = set.client(leader).expect("it runs");
-    assert!(matches!(elsewhere.call("SUBSCRIBE a"), Reply::Array(_)));
-    assert_eq!(read.call("PUBLISH a here"), Reply::Int(1), "only its own subscribers");
-    assert_eq!(listens.reply(), harness::bulks(["message", "a", "here"]));
-    assert_eq!(client.call("PUBLISH a both"), Reply::Int(1));
-    assert_eq!(elsewhere.reply(), harness::bulks(["message", "a", "both"]));
-    assert_eq!(listens.reply(), harness::bulks(["message", "a", "both"]));
+    // And from there to all others, to each once.
+    let mut others: Vec<Client> = (0..set.servers.len())
+        .filter(|other| *other != at)
+        .map(|other| set.client(other).expect("it runs"))
+        .collect();
+    for other in &mut others {
+        assert!(matches!(other.call("SUBSCRIBE a"), Reply::Array(_)));
+        assert!(matches!(other.call("SSUBSCRIBE c"), Reply::Array(_)));
+    }
+    for (publish, said) in [("PUBLISH", ["message", "a", "1"]), ("SPUBLISH", ["smessage", "c", "2"])] {
+        assert_eq!(
+            read.call(&format!("{publish} {} {}", said[1], said[2])),
+            Reply::Int(1),
+            "of its own subscribers"
+        );
+        assert_eq!(client.call(&format!("{publish} {} last", said[1])), Reply::Int(1));
+        // The two come by different ways.
+        for client in others.iter_mut().chain([&mut listens]) {
+            let mut heard = [client.reply(), client.reply()];
+            heard.sort_by_key(|message| harness::items(message)[2] == bulk("last"));
+            assert_eq!(heard, [harness::bulks(said), harness::bulks([said[0], said[1], "last"])]);
+        }
+    }
+
+    // So do events of what is written; those of who only reads are for its own clients.
+    for at in 0..set.servers.len() {
+        assert_eq!(set.client(at).expect("it runs").call("CONFIG SET notify-keyspace-events KEAm"), ok());
+    }
+    assert!(matches!(listens.call("PSUBSCRIBE __key*"), Reply::Array(_)));
+    assert_eq!(client.call("SET last x"), ok());
+    let mut hears = |channel: &str, said: &str| {
+        assert_eq!(listens.reply(), harness::bulks(["pmessage", "__key*", channel, said]));
+    };
+    hears("__keyspace@0__:last", "set");
+    hears("__keyevent@0__:set", "last");
+    assert_eq!(read.call("GET last"), bulk("x"));
+    assert!(matches!(others[0].call("PSUBSCRIBE __key*"), Reply::Array(_)));
+    assert_eq!(read.call("GET nothing"), Reply::Null);
+    hears("__keyspace@0__:nothing", "keymiss");
+    hears("__keyevent@0__:keymiss", "nothing");
+    assert_eq!(client.call("PUBLISH a end"), Reply::Int(1));
+    assert_eq!(others[0].reply(), harness::bulks(["message", "a", "end"]));
 
     // All is there after a restart, and when it leads.
     assert_eq!(client.call("SET last 2"), ok());

@@ -80,6 +80,13 @@ impl View {
         self.map.owner(slot) == Some(self.id)
     }
 
+    /// Whether a slot is this node's, or that of another one of its replica set.
+    pub fn holds(&self, slot: u16) -> bool {
+        let set_of = |id| self.map.members().get(&id).and_then(|member| member.seat).map(|seat| seat.set);
+        let of_own_set = |owner| set_of(owner).is_some_and(|set| set_of(self.id) == Some(set));
+        self.map.owner(slot).is_some_and(|owner| owner == self.id || of_own_set(owner))
+    }
+
     /// Sends a client to another node; `word`: MOVED or ASK.
     pub fn redirection(&self, word: &str, slot: u16, to: &Member) -> String {
         format!("{word} {slot} {}:{}", self.endpoint.of(to), port(to))
