@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import socket
 import subprocess
@@ -16,9 +17,12 @@ LOAD = ROOT / "target" / "release" / "load"
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that nobody listens on, and that no connection gets as its own meanwhile: those are greater."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_for_port(port, seconds=60):
