@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Kills, stops and empties the servers of a replica set while clients write and read, and checks what they were told.
 
-    bench/replica_set_faults.py [--seconds 60] [--seed N] [--binary target/release/holdfast] [--only-leaders | --network | --disks] [--members] [--clocks]
+    bench/replica_set_faults.py [--seconds 60] [--seed N] [--binary target/release/holdfast] [--only-leaders | --network | --disks] [--members] [--clocks] [--slots]
 
 With --network each server is in a network namespace of its own, and is isolated, or two of them are parted, for a while. With --disks each
 has a disk of its own, an image of a file system, which is full for a while. Both need root. With --members a server is lost for ever now and then:
 another one is added in its place, while servers are killed, and the lost one is removed. With --clocks the wall clock of a server jumps by up to two hours now and
-then, in either direction, with libfaketime (package faketime).
+then, in either direction, with libfaketime (package faketime). With --slots there are two sets, which are a cluster: slots move to and fro between them all the
+time, with what is in them, while both have faults, and clients go where they are sent.
 
 Each key is a register with one writer, which writes 1, 2, 3 …, and several readers on connections of their own, most of them at the leader. What these were told is
 linearizable if, and only if, a read shows no less than any write that was acknowledged before the read began and than any read that ended before it
 began, and no more than the last write that had begun when it ended. (A write without a reply may have been done, so the next one
 is another number.) Others read at servers that follow, too: there no read shows less than an earlier one at that server, nor anything that a leader does not
-show from then on. In the end all is read once more, and the folders of all servers are compared by their logs' ends.
+show from then on. In the end all is read once more, and with --slots so are other keys, which nobody has written since the beginning; there is no key beside.
 
 Prints how long no write was acknowledged after each fault of a leader: median, and the longest.
 """
@@ -35,6 +36,16 @@ from servers import free_port
 KEYS = 8
 READERS = 2
 READERS_ANYWHERE = 1
+SERVERS = 3  # of a set
+OTHER_KEYS = 20_000
+SLOTS = 16_384
+
+
+class Moved(Exception):
+    """The keys are at another server, which has this port."""
+
+    def __init__(self, port):
+        self.port = port
 
 
 class Connection:
@@ -177,48 +188,55 @@ class Clocks:
 
 
 class Set:
-    def __init__(self, binary, folder, network=None, disks=None, clocks=None, count=3):
-        self.binary, self.folder, self.count = binary, folder, count
+    """A replica set; `first`: the place of its first server among those of all sets."""
+
+    def __init__(self, binary, folder, network=None, disks=None, clocks=None, first=0, in_cluster=False):
+        self.binary, self.folder, self.first, self.in_cluster = binary, folder, first, in_cluster
         self.network, self.disks, self.clocks = network, disks, clocks
-        host = network.host if network else lambda _: "127.0.0.1"
-        self.places = [(host(at), free_port(), free_port()) for at in range(count)]
-        self.numbers = list(range(1, count + 1))
-        self.processes = [None] * count
-        for at in range(count):
+        self.places = [self.new_place(at) for at in range(SERVERS)]
+        self.numbers = list(range(1, SERVERS + 1))
+        self.processes = [None] * SERVERS
+        for at in range(SERVERS):
             self.start(at)
 
+    def new_place(self, at):
+        """Its host, and its ports for clients, for the set, and for the cluster."""
+        host = self.network.host(self.first + at) if self.network else "127.0.0.1"
+        return (host, free_port(), free_port(), free_port())
+
     def data(self, at):
-        return (self.disks.place(at) if self.disks else self.folder) / f"data-{at}"
+        return (self.disks.place(self.first + at) if self.disks else self.folder) / f"data-{self.first + at}"
 
     def connect(self, at, **more):
-        host, port, _ = self.places[at]
-        return Connection(host, port, **more)
+        return Connection(*self.places[at][:2], **more)
 
     def start(self, at):
-        host, port, bus = self.places[at]
+        host, port, bus, cluster = self.places[at]
         named = sorted((number, self.address(at)) for at, number in enumerate(self.numbers))
         servers = " ".join(f"{number}={address}" for number, address in named)
-        command = ["ip", "netns", "exec", self.network.space(at)] if self.network else []
+        command = ["ip", "netns", "exec", self.network.space(self.first + at)] if self.network else []
         command += [self.binary, "serve", "--port", str(port), "--bind", host, "--dir", self.data(at)]
         command += ["--replica-set-port", str(bus), "--replica-set", servers, "--protected-mode", "no"]
-        with open(self.folder / f"log-{at}", "ab") as log:
-            environment = self.clocks.environment(at) if self.clocks else None
+        if self.in_cluster:
+            command += ["--cluster-enabled", "yes", "--cluster-port", str(cluster), "--cluster-node-timeout", "5000"]
+        with open(self.folder / f"log-{self.first + at}", "ab") as log:
+            environment = self.clocks.environment(self.first + at) if self.clocks else None
             self.processes[at] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
 
     def address(self, at):
-        host, port, bus = self.places[at]
+        host, port, bus, _ = self.places[at]
         return f"{host}:{port}@{bus}"
 
     def replace(self, at, rng):
         """A server is lost, and another one takes its place, in the same namespace and on the same disk, if any."""
-        lost, host = self.numbers[at], self.places[at][0]
+        lost = self.numbers[at]
         self.kill(at)
         shutil.rmtree(self.data(at))
-        self.places[at] = (host, free_port(), free_port())
+        self.places[at] = self.new_place(at)
         self.numbers[at] = self.change(b"ADD", self.address(at))
         self.start(at)
         if rng.random() < 0.5:
-            other = (at + rng.choice([1, 2])) % self.count
+            other = (at + rng.choice([1, 2])) % SERVERS
             self.kill(other)
             self.start(other)
         while self.role(self.numbers[at]) not in (b"leader", b"follower"):
@@ -264,7 +282,7 @@ class Set:
         self.processes[at].wait()
 
     def leader(self):
-        for at in range(self.count):
+        for at in range(SERVERS):
             try:
                 connection = self.connect(at, timeout=1)
                 role = connection.call(b"ROLE")
@@ -293,41 +311,86 @@ class Key:
         self.followed = {}
 
 
+class Client:
+    """Connections to all servers of all sets, and what a thread knows of where keys are."""
+
+    def __init__(self, sets):
+        self.sets = sets
+        self.connections = {}
+        # By the name of a key: the set and the place of the server that is asked next.
+        self.guesses = {}
+
+    def anywhere(self):
+        return random.randrange(len(self.sets)), random.randrange(SERVERS)
+
+    def connect(self, server, reads_of_followers):
+        """A connection, and as whom the server is known if it follows."""
+        if server not in self.connections:
+            servers, at = self.sets[server[0]], server[1]
+            connection = servers.connect(at)
+            # A connection ends when its server comes to follow. One that comes to lead is still known as one that followed: it shows no less.
+            role = connection.call(b"ROLE")
+            if not isinstance(role, list):
+                raise OSError(role)
+            follower = None if role[0] == b"master" else (server[0], servers.numbers[at])
+            if reads_of_followers and servers.in_cluster:
+                connection.call(b"READONLY")
+            self.connections[server] = (connection, follower)
+        return self.connections[server]
+
+    def forget(self, server):
+        connection, _ = self.connections.pop(server, (None, None))
+        if connection:
+            connection.close()
+
+    def server_of(self, port):
+        for number, servers in enumerate(self.sets):
+            for at, place in enumerate(servers.places):
+                if place[1] == port:
+                    return number, at
+        return self.anywhere()
+
+    def attempt(self, name, work, reads_of_followers=False):
+        """Has `work(connection, follower)` be done for a key, at the server where that is thought to be. If it returns false, or fails, another one is next."""
+        server = self.guesses.get(name) or self.anywhere()
+        try:
+            if work(*self.connect(server, reads_of_followers)):
+                self.guesses[name] = server
+                return True
+        except Moved as moved:
+            self.guesses[name] = self.server_of(moved.port)
+            return False
+        except OSError:
+            pass
+        self.guesses[name] = self.anywhere()
+        self.forget(server)
+        time.sleep(0.01)
+        return False
+
+
+def done(reply):
+    """Whether a command was."""
+    if isinstance(reply, Exception) and str(reply).startswith("MOVED "):
+        raise Moved(int(str(reply).rsplit(":", 1)[1]))
+    return not isinstance(reply, Exception)
+
+
 class Load:
-    def __init__(self, servers):
-        self.servers, self.is_over, self.wrong = servers, threading.Event(), []
+    def __init__(self, sets):
+        self.sets, self.is_over, self.wrong = sets, threading.Event(), []
         self.keys = [Key(number) for number in range(KEYS)]
         self.writes = self.reads = self.followers_reads = 0
         self.acknowledged_at = time.monotonic()
         self.gaps = []
 
-    def run(self, work):
-        connection, at = None, random.randrange(self.servers.count)
-        while not self.is_over.is_set():
-            try:
-                if connection is None:
-                    at = (at + 1) % self.servers.count
-                    connection = self.servers.connect(at)
-                    # A connection ends when its server comes to follow. One that comes to lead is still known as one that followed: it shows no less.
-                    role = connection.call(b"ROLE")
-                    if not isinstance(role, list):
-                        raise OSError(role)
-                    follower = None if role[0] == b"master" else self.servers.numbers[at]
-                if not work(connection, follower):
-                    connection.close()
-                    connection = None
-                    time.sleep(0.01)
-            except OSError:
-                connection = None
-                time.sleep(0.01)
-
     def writer(self, key):
+        client = Client(self.sets)
+
         def write(connection, _):
             with key.lock:
                 key.begun += 1
                 value = key.begun
-            reply = connection.call(b"SET", key.name, b"%d" % value)
-            if reply != b"OK":
+            if not done(connection.call(b"SET", key.name, b"%d" % value)):
                 return False
             with key.lock:
                 key.acknowledged = max(key.acknowledged, value)
@@ -337,18 +400,20 @@ class Load:
             self.acknowledged_at = now
             return True
 
-        self.run(write)
+        while not self.is_over.is_set():
+            client.attempt(key.name, write)
 
     def reader(self, anywhere):
-        def read(connection, follower):
+        client = Client(self.sets)
+
+        def read(key, connection, follower):
             if follower and not anywhere:
                 return False
-            key = random.choice(self.keys)
             with key.lock:
                 # Of a follower: reads there may be old, but never go back.
                 least = key.followed.get(follower, 0) if follower else max(key.acknowledged, key.shown)
             reply = connection.call(b"GET", key.name)
-            if isinstance(reply, Exception):
+            if not done(reply):
                 return False
             value = int(reply or 0)
             with key.lock:
@@ -362,7 +427,110 @@ class Load:
             self.followers_reads += follower is not None
             return True
 
-        self.run(read)
+        while not self.is_over.is_set():
+            key = random.choice(self.keys)
+            if anywhere:
+                client.guesses[key.name] = client.anywhere()
+            client.attempt(key.name, lambda *it: read(key, *it), anywhere)
+
+
+class Cluster:
+    """Two sets, between which slots move. The first one has them all, with other keys, before it knows the second one."""
+
+    def __init__(self, sets):
+        self.sets, self.begun = sets, 0
+        leaders = [self.leader(servers) for servers in sets]
+        while not done(leaders[0].call(b"CLUSTER", b"ADDSLOTSRANGE", b"0", b"%d" % (SLOTS - 1))):
+            time.sleep(0.1)
+        # It serves them once the others know so.
+        while not done(leaders[0].call(b"SET", other_key(0), other_key(0))):
+            time.sleep(0.1)
+        for number in range(OTHER_KEYS):
+            reply = leaders[0].call(b"SET", other_key(number), other_key(number))
+            if not done(reply):
+                raise SystemExit(f"a key is not set: {reply}")
+        host, port, _, bus = sets[1].places[sets[1].leader()]
+        leaders[0].call(b"CLUSTER", b"MEET", host.encode(), b"%d" % port, b"%d" % bus)
+        while not all(self.knows_all(leader) for leader in leaders):
+            time.sleep(0.1)
+
+    @staticmethod
+    def leader(servers):
+        while servers.leader() is None:
+            time.sleep(0.1)
+        return servers.connect(servers.leader(), timeout=10)
+
+    def knows_all(self, leader):
+        info = leader.call(b"CLUSTER", b"INFO")
+        return all(line in info for line in (b"cluster_known_nodes:%d" % (2 * SERVERS), b"cluster_state:ok"))
+
+    def owned(self, leader, own_id):
+        """The ranges of slots that a node has, as it knows it."""
+        nodes = leader.call(b"CLUSTER", b"NODES").decode().splitlines()
+        own = next(line.split() for line in nodes if line.startswith(own_id.decode()))
+        ends = [[int(end) for end in word.split("-")] for word in own[8:] if not word.startswith("[")]
+        return [(range_[0], range_[-1]) for range_ in ends]
+
+    def move(self, rng):
+        """Asks for some slots of a set to move to the other one."""
+        number = rng.randrange(2)
+        at = self.sets[number].leader()
+        if at is None:
+            return
+        leader = self.sets[number].connect(at, timeout=2)
+        other = self.sets[1 - number]
+        try:
+            # A server that has lost its data is another node.
+            own_id, other_id = (it.call(b"CLUSTER", b"MYID") for it in (leader, self.leader(other)))
+            ranges = self.owned(leader, own_id)
+            if not ranges:
+                return
+            first, last = rng.choice(ranges)
+            first = rng.randint(first, last)
+            last = rng.randint(first, min(last, first + SLOTS // 4))
+            words = [b"SLOTSRANGE", b"%d" % first, b"%d" % last, b"NODE", other_id]
+            self.begun += done(leader.call(b"CLUSTER", b"MIGRATESLOTS", *words))
+        finally:
+            leader.close()
+
+    def run(self, is_over, seed):
+        rng = random.Random(seed)
+        while not is_over.is_set():
+            try:
+                self.move(rng)
+            except (OSError, Moved, StopIteration, AttributeError):
+                pass
+            time.sleep(rng.uniform(0.1, 1))
+
+    def check(self, load):
+        """Each key that nobody wrote is there, and no key is there twice."""
+        client = Client(self.sets)
+        for number in range(OTHER_KEYS):
+            name, found = other_key(number), []
+
+            def read(connection, _):
+                reply = connection.call(b"GET", name)
+                found.append(reply)
+                return done(reply)
+
+            while not client.attempt(name, read):
+                pass
+            if found[-1] != name:
+                load.wrong.append(f"{name} is {found[-1]} in the end")
+        until, sizes = time.monotonic() + 30, []
+        # A node removes what it has given away in the background.
+        while sum(sizes) != OTHER_KEYS + KEYS and time.monotonic() < until:
+            time.sleep(0.1)
+            sizes = [int(self.leader(servers).call(b"DBSIZE")) for servers in self.sets]
+        if sum(sizes) != OTHER_KEYS + KEYS:
+            load.wrong.append(f"the sets have {sizes} keys, of {OTHER_KEYS + KEYS} that there are")
+        logs = b"".join(path.read_bytes() for path in self.sets[0].folder.glob("log-*"))
+        arrived = sum(b" of slots " in line and b": success" in line for line in logs.splitlines())
+        print(f"{self.begun} transfers of slots were begun, and {arrived} arrived; keys in the end: {sizes}")
+
+
+def other_key(number):
+    return b"other:%d" % number
 
 
 def main():
@@ -375,18 +543,22 @@ def main():
     parser.add_argument("--disks", action="store_true", help="fill their disks, too; needs root")
     parser.add_argument("--members", action="store_true", help="replace servers, too")
     parser.add_argument("--clocks", action="store_true", help="set their wall clocks, too; needs libfaketime")
+    parser.add_argument("--slots", action="store_true", help="two sets, which are a cluster, and slots that move between them")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     rng = random.Random(args.seed)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
-    network = Network(3) if args.network else None
-    disks = Disks(folder, 3) if args.disks else None
-    clocks = Clocks(folder, 3) if args.clocks else None
-    servers = Set(os.path.abspath(args.binary), folder, network, disks, clocks)
+    firsts = [0, SERVERS] if args.slots else [0]
+    count = SERVERS * len(firsts)
+    network = Network(count) if args.network else None
+    disks = Disks(folder, count) if args.disks else None
+    clocks = Clocks(folder, count) if args.clocks else None
+    sets = [Set(os.path.abspath(args.binary), folder, network, disks, clocks, first, args.slots) for first in firsts]
     try:
-        run(args, rng, servers)
+        run(args, rng, sets)
     finally:
-        servers.end()
+        for servers in sets:
+            servers.end()
         if network:
             network.end()
         if disks:
@@ -395,22 +567,25 @@ def main():
     print("ok")
 
 
-def run(args, rng, servers):
-    folder, network, disks = servers.folder, servers.network, servers.disks
-    load = Load(servers)
-    while servers.leader() is None:
+def run(args, rng, sets):
+    folder, network, disks = sets[0].folder, sets[0].network, sets[0].disks
+    load = Load(sets)
+    while any(servers.leader() is None for servers in sets):
         time.sleep(0.1)
+    cluster = Cluster(sets) if args.slots else None
     threads = [threading.Thread(target=load.writer, args=(key,)) for key in load.keys]
     anywhere = [False] * READERS + [True] * READERS_ANYWHERE
     threads += [threading.Thread(target=load.reader, args=(it,)) for it in anywhere]
+    threads += [threading.Thread(target=cluster.run, args=(load.is_over, args.seed))] if cluster else []
     for thread in threads:
         thread.start()
     faults, until = {}, time.monotonic() + args.seconds
     leaders_failed = []
     while time.monotonic() < until and not load.wrong:
         time.sleep(rng.uniform(0.5, 2.0))
+        servers = rng.choice(sets)
         leader = servers.leader()
-        at = leader if leader is not None and (args.only_leaders or rng.random() < 0.6) else rng.randrange(3)
+        at = leader if leader is not None and (args.only_leaders or rng.random() < 0.6) else rng.randrange(SERVERS)
         kinds = ["kill", "kill", "stop", "end", "empty"]
         kinds += ["isolate", "part"] * 3 if network else []
         kinds += ["fill"] * 5 if disks else []
@@ -431,21 +606,21 @@ def run(args, rng, servers):
             process.send_signal(signal.SIGCONT)
             continue
         if fault == "jump":
-            servers.clocks.set(at, rng.randrange(-7200, 7200))
+            servers.clocks.set(servers.first + at, rng.randrange(-7200, 7200))
             continue
         if fault in ("isolate", "part"):
             if fault == "isolate":
-                network.isolate(at)
+                network.isolate(servers.first + at)
             else:
-                network.part(at, (at + rng.choice([1, 2])) % 3)
+                network.part(servers.first + at, servers.first + (at + rng.choice([1, 2])) % SERVERS)
             time.sleep(rng.uniform(0.5, 6))
             network.heal()
             settle(servers, until)
             continue
         if fault == "fill":
-            disks.fill(at)
+            disks.fill(servers.first + at)
             time.sleep(rng.uniform(0.5, 6))
-            disks.heal(at)
+            disks.heal(servers.first + at)
             settle(servers, until)
             continue
         if fault == "end":
@@ -466,11 +641,22 @@ def run(args, rng, servers):
     for thread in threads:
         thread.join()
     gaps = [max((gap for at, gap in load.gaps if at <= failed + 1 and at + gap >= failed), default=0) for failed in leaders_failed]
-    last = servers.connect(servers.leader())
+    client = Client(sets)
     for key in load.keys:
-        value = int(last.call(b"GET", key.name) or 0)
+        last = []
+
+        def read(connection, follower):
+            reply = connection.call(b"GET", key.name)
+            last.append(reply)
+            return done(reply) and not follower
+
+        while not client.attempt(key.name, read):
+            pass
+        value = int(last[-1] or 0)
         if not key.acknowledged <= value <= key.begun:
             load.wrong.append(f"{key.name} is {value} in the end, and {key.acknowledged} was acknowledged")
+    if cluster:
+        cluster.check(load)
     print(f"{load.writes} writes, {load.reads} reads, {load.followers_reads} of them at followers; faults: {faults}")
     if gaps:
         print(f"without an acknowledged write after a fault of the leader: median {statistics.median(gaps):.2f} s, at most {max(gaps):.2f} s ({len(gaps)} times)")
