@@ -88,7 +88,7 @@ class FarSet(Set):
         super().__init__(binary, folder)
 
     def address(self, at):
-        host, port, bus = self.places[at]
+        host, port, bus, _ = self.places[at]
         if at not in self.proxies:
             self.proxies[at] = Proxy(bus, self.delay)
         return f"{host}:{port}@{self.proxies[at].port}"

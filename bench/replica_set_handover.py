@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 
-from replica_set_faults import Set
+from replica_set_faults import SERVERS, Set
 
 
 class Writer(threading.Thread):
@@ -26,7 +26,7 @@ class Writer(threading.Thread):
 
     def __init__(self, servers):
         super().__init__(daemon=True)
-        self.servers, self.connections = servers, [None] * servers.count
+        self.servers, self.connections = servers, [None] * SERVERS
         self.at, self.gap, self.last, self.ends = 0, 0.0, time.monotonic(), False
 
     def run(self):
@@ -37,7 +37,7 @@ class Writer(threading.Thread):
                 self.gap, self.last = max(self.gap, now - self.last), now
                 written += 1
             else:
-                self.at = (self.at + 1) % self.servers.count
+                self.at = (self.at + 1) % SERVERS
                 time.sleep(0.001)
 
     def write(self, number):
