@@ -97,6 +97,7 @@ impl Inner {
             let known = self.echoed.entry(from).or_default();
             *known = echo.max(*known);
         }
+        self.choose_how_to_tell();
         // The error says that it is of no use now.
         let _ = self.raft.step(message.0);
         self.draw_patience();
@@ -104,6 +105,13 @@ impl Inner {
         if is_sign_of_life && (term, from) == (self.raft.raft.term, self.raft.raft.leader_id) {
             self.heard = (from, stamp);
         }
+    }
+
+    /// As leader, tells the others of what is decided with the next entry, if there is something for one, and else at once: a message of its own
+    /// to each of them costs as much as an entry.
+    fn choose_how_to_tell(&mut self) {
+        let has_more = self.log().is_some_and(|log| log.tail() > self.raft.store().end());
+        self.raft.skip_bcast_commit(self.leads() && has_more);
     }
 
     /// Whether the log can take what a message brings, and that is what it was.
@@ -239,6 +247,7 @@ impl Inner {
             self.unwritten.pop_front();
         }
         if let Some(number) = last.filter(|_| self.leads()) {
+            self.choose_how_to_tell();
             self.raft.on_persist_ready(number);
             self.raft.mut_store().trim(end);
             self.work_as_leader();

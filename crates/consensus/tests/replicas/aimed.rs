@@ -150,3 +150,55 @@ fn a_folder_of_a_set_opens_alone_and_begins_another_set() {
         assert!(next.leaders.keys().all(|term| *term > u64::from(last_epoch)));
     });
 }
+
+/// What is decided the others are told at once, not with the next sign of life; but with the next entry if there is something for one already.
+#[test]
+fn others_hear_at_once_or_with_the_next_entry_what_is_decided() {
+    with_seeds(10, |seed| {
+        let mut world = World::new(seed);
+        world.has_trouble = false;
+        (0..250).for_each(|_| world.step());
+        let ids = world.ids();
+        world.only_reads = ids.iter().copied().collect();
+        (0..100).for_each(|_| world.step());
+        let leader = world.leader().expect("nobody makes trouble");
+        let replica = |id: &MemberId| world.servers[id].up.as_ref().expect("it runs").replica.clone();
+        let store = world.servers[&leader].up.as_ref().and_then(|up| up.store.clone()).expect("it leads");
+        // Nobody's time goes on from here on. Returns how many messages the leader has sent.
+        let exchange = || {
+            let mut of_leader = 0;
+            loop {
+                let envelopes: Vec<_> = ids.iter().flat_map(|id| replica(id).take_messages()).collect();
+                if envelopes.is_empty() {
+                    return of_leader;
+                }
+                for envelope in envelopes {
+                    of_leader += usize::from(envelope.message.from() == leader);
+                    replica(&envelope.message.to()).step(envelope).expect("sound media");
+                }
+            }
+        };
+        let write = || {
+            let set = store.run(&[&key(0)], |_, writes| {
+                writes.set(0, &key(0), value(0, 100));
+                Ok(())
+            });
+            set.expect("room").1
+        };
+        let known = |end| ids.iter().filter(|id| replica(id).extent().1 >= end).count();
+        exchange();
+        let first = write();
+        assert!(store.log().commit_once().expect("a sound medium"));
+        assert_eq!(exchange(), 2 * (ids.len() - 1), "an entry, and that it is decided");
+        assert_eq!(known(first), ids.len());
+
+        let second = write();
+        assert!(store.log().commit_once().expect("a sound medium"));
+        let third = write();
+        assert_eq!(exchange(), ids.len() - 1, "an entry");
+        assert_eq!(known(second), 1, "the leader knows");
+        assert!(store.log().commit_once().expect("a sound medium"));
+        exchange();
+        assert_eq!(known(third), ids.len());
+    });
+}
