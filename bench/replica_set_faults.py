@@ -367,6 +367,18 @@ class Client:
         time.sleep(0.01)
         return False
 
+    def value(self, name):
+        """What the leader that has a key has there, however long it takes until one says so."""
+        told = []
+
+        def read(connection, follower):
+            told.append(connection.call(b"GET", name))
+            return done(told[-1]) and not follower
+
+        while not self.attempt(name, read):
+            pass
+        return told[-1]
+
 
 def done(reply):
     """Whether a command was."""
@@ -478,10 +490,10 @@ class Cluster:
         if at is None:
             return
         leader = self.sets[number].connect(at, timeout=2)
-        other = self.sets[1 - number]
+        other = self.leader(self.sets[1 - number])
         try:
             # A server that has lost its data is another node.
-            own_id, other_id = (it.call(b"CLUSTER", b"MYID") for it in (leader, self.leader(other)))
+            own_id, other_id = (it.call(b"CLUSTER", b"MYID") for it in (leader, other))
             ranges = self.owned(leader, own_id)
             if not ranges:
                 return
@@ -492,6 +504,7 @@ class Cluster:
             self.begun += done(leader.call(b"CLUSTER", b"MIGRATESLOTS", *words))
         finally:
             leader.close()
+            other.close()
 
     def run(self, is_over, seed):
         rng = random.Random(seed)
@@ -506,17 +519,10 @@ class Cluster:
         """Each key that nobody wrote is there, and no key is there twice."""
         client = Client(self.sets)
         for number in range(OTHER_KEYS):
-            name, found = other_key(number), []
-
-            def read(connection, _):
-                reply = connection.call(b"GET", name)
-                found.append(reply)
-                return done(reply)
-
-            while not client.attempt(name, read):
-                pass
-            if found[-1] != name:
-                load.wrong.append(f"{name} is {found[-1]} in the end")
+            name = other_key(number)
+            value = client.value(name)
+            if value != name:
+                load.wrong.append(f"{name} is {value} in the end")
         until, sizes = time.monotonic() + 30, []
         # A node removes what it has given away in the background.
         while sum(sizes) != OTHER_KEYS + KEYS and time.monotonic() < until:
@@ -643,16 +649,7 @@ def run(args, rng, sets):
     gaps = [max((gap for at, gap in load.gaps if at <= failed + 1 and at + gap >= failed), default=0) for failed in leaders_failed]
     client = Client(sets)
     for key in load.keys:
-        last = []
-
-        def read(connection, follower):
-            reply = connection.call(b"GET", key.name)
-            last.append(reply)
-            return done(reply) and not follower
-
-        while not client.attempt(key.name, read):
-            pass
-        value = int(last[-1] or 0)
+        value = int(client.value(key.name) or 0)
         if not key.acknowledged <= value <= key.begun:
             load.wrong.append(f"{key.name} is {value} in the end, and {key.acknowledged} was acknowledged")
     if cluster:
