@@ -15,8 +15,11 @@ use std::{
     cell::Cell,
     collections::HashMap,
     future::poll_fn,
-    io,
-    io::ErrorKind::{InvalidData, PermissionDenied},
+    io::{
+        self,
+        ErrorKind::{InvalidData, PermissionDenied},
+        IoSlice,
+    },
     net::TcpListener,
     pin::Pin,
     rc::Rc,
@@ -216,12 +219,13 @@ async fn carry(
             sleep(RETRY).await;
             continue;
         };
-        let mut bytes = Vec::with_capacity(8 + frame.len());
-        bytes.extend_from_slice(&(frame.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&crc32c(&frame).to_le_bytes());
-        bytes.extend_from_slice(&frame);
+        let mut head = [0; 8];
+        head[..4].copy_from_slice(&(frame.len() as u32).to_le_bytes());
+        head[4..].copy_from_slice(&crc32c(&frame).to_le_bytes());
         let write = async {
-            link.write_all(&bytes).await?;
+            let written = link.write_vectored(&[IoSlice::new(&head), IoSlice::new(&frame)]).await?;
+            link.write_all(&head[written.min(8)..]).await?;
+            link.write_all(&frame[written.saturating_sub(8)..]).await?;
             link.flush().await
         };
         match timeout(PATIENCE, write).await {

@@ -171,7 +171,7 @@ impl Frame {
                 out.u8(3).u64(*set).bytes(name.as_bytes()).u64(*offset).bytes(bytes);
             }
             Frame::Envelope { set, envelope } => {
-                out.u8(4).u64(*set).bytes(&envelope.encode());
+                out.u8(4).u64(*set).nested(|out| envelope.encode_to(out));
             }
             Frame::HandOver { set, to } => {
                 out.u8(5).u64(*set).u64(*to);

@@ -86,7 +86,7 @@ impl Frame {
         let mut out = Encoder::default();
         match self {
             Frame::Group { cluster, bus_port, message } => {
-                out.u8(0).u64(*cluster).u32((*bus_port).into()).bytes(&message.encode());
+                out.u8(0).u64(*cluster).u32((*bus_port).into()).nested(|out| message.encode_to(out));
             }
             Frame::Join { name, home, cluster, version, address, slots, epoch, seat, found_by } => {
                 out.u8(1)

@@ -38,6 +38,18 @@ impl Encoder {
         self
     }
 
+    /// A byte string that is written where it is to be.
+    ///
+    /// # Panics
+    /// There are 4 GiB of them or more.
+    pub fn nested(&mut self, write: impl FnOnce(&mut Encoder)) -> &mut Self {
+        let start = self.u32(0).0.len();
+        write(self);
+        let len = u32::try_from(self.0.len() - start).expect("less than 4 GiB");
+        self.0[start - 4..start].copy_from_slice(&len.to_le_bytes());
+        self
+    }
+
     /// Numbers of eight bytes, behind how many there are.
     pub fn numbers(&mut self, numbers: &[u64]) -> &mut Self {
         self.u32(numbers.len() as u32);

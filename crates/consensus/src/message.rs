@@ -27,6 +27,8 @@ const TYPES: [MessageType; 13] = [
 ];
 const ENTRY_TYPES: [EntryType; 3] =
     [EntryType::EntryNormal, EntryType::EntryConfChange, EntryType::EntryConfChangeV2];
+/// Bytes of a message without entries, a state or a context.
+const LEN_WITHOUT_ENTRIES: usize = 91;
 
 /// A message from one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,8 +52,15 @@ impl Message {
 
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let message = &self.0;
         let mut out = Encoder::default();
+        self.encode_to(&mut out);
+        out.0
+    }
+
+    /// Puts its bytes behind others.
+    pub fn encode_to(&self, out: &mut Encoder) {
+        let message = &self.0;
+        out.0.reserve(message.entries.iter().map(encoded_len).sum::<usize>() + LEN_WITHOUT_ENTRIES);
         let kind = TYPES.iter().position(|known| *known == message.msg_type).expect("one that is sent");
         out.u8(kind as u8).u64(message.to).u64(message.from).u64(message.term);
         out.u64(message.log_term).u64(message.index).u64(message.commit).u64(message.commit_term);
@@ -59,11 +68,10 @@ impl Message {
         out.u64(message.priority as u64).bytes(&message.context);
         out.u8(message.has_snapshot().into());
         if message.has_snapshot() {
-            encode_snapshot(&mut out, message.get_snapshot());
+            encode_snapshot(out, message.get_snapshot());
         }
         out.u32(message.entries.len() as u32);
-        message.entries.iter().for_each(|entry| encode_entry(&mut out, entry));
-        out.0
+        message.entries.iter().for_each(|entry| encode_entry(out, entry));
     }
 
     /// A message of these bytes; `None`: they are none.
@@ -101,6 +109,11 @@ fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
     }
     bytes.end()?;
     Ok(Message(message))
+}
+
+/// Bytes of an entry.
+fn encoded_len(entry: &Entry) -> usize {
+    25 + entry.data.len() + entry.context.len()
 }
 
 pub fn encode_entry(out: &mut Encoder, entry: &Entry) {

@@ -20,8 +20,13 @@ impl Envelope {
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
-        out.u64(self.stamp).u64(self.echo).bytes(&self.message.encode());
+        self.encode_to(&mut out);
         out.0
+    }
+
+    /// Puts its bytes behind others.
+    pub fn encode_to(&self, out: &mut Encoder) {
+        out.u64(self.stamp).u64(self.echo).nested(|out| self.message.encode_to(out));
     }
 
     /// An envelope of these bytes; `None`: they are none.
