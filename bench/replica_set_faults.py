@@ -468,9 +468,9 @@ class Cluster:
 
     @staticmethod
     def leader(servers):
-        while servers.leader() is None:
+        while (at := servers.leader()) is None:
             time.sleep(0.1)
-        return servers.connect(servers.leader(), timeout=10)
+        return servers.connect(at, timeout=10)
 
     def knows_all(self, leader):
         info = leader.call(b"CLUSTER", b"INFO")
