@@ -24,17 +24,10 @@ const YES_WITHOUT_OPTIN: Stop =
 const NO_WITHOUT_OPTOUT: Stop =
     Stop::new("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.");
 
-const NOT_WHERE_FOLLOWED: Stop = Stop::new(
-    "ERR The server follows another one of its replica set, and is not told which keys are written: CLIENT TRACKING works at the leader",
-);
-
 /// CLIENT TRACKING.
 pub fn tracking(call: &mut Call) -> Answer {
     let mode = parse(call)?;
     let server = call.server();
-    if call.is(2, "on") && server.replication.set().is_some() {
-        return Err(NOT_WHERE_FOLLOWED);
-    }
     if call.is(2, "on") {
         let mode = compatible(call, mode)?;
         server.push.tracking.begin(&call.session.client, &mode);

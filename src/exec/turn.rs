@@ -216,7 +216,7 @@ impl<'a> Turn<'a> {
         let push = &self.worker.server.push;
         push.moving.note(&change);
         let event = Event::of_change(push, &change).map(Notification::Event);
-        let changed = push.tracking.is_used().then(|| Changed::of_change(change, by)).flatten();
+        let changed = push.is_tracked().then(|| Changed::of_change(change, by)).flatten();
         event.into_iter().chain(changed.map(Notification::Changed))
     }
 
@@ -244,13 +244,13 @@ impl<'a> Turn<'a> {
                     changed.push(key);
                 }
                 Notification::Flushed => {
-                    push.tracking.invalidate_all(push, wait_lsn);
+                    push.invalidate_all(lsn);
                     push.moving.note_flush();
                 }
             }
         }
         if !changed.is_empty() {
-            push.tracking.broadcast(push, &changed, wait_lsn);
+            push.broadcast(changed, lsn);
         }
         if read {
             push.tracking.keep_limit(push);

@@ -4,17 +4,17 @@
 //! A message never overtakes what its sender has written or seen before: at the leader it waits until that is agreed on, and where it is shown
 //! until that is applied. What there is no room for is lost, as messages may be.
 
-use crate::commit::durability::Lsn;
-use std::{
-    collections::VecDeque,
-    sync::{
-        Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicBool, Ordering::SeqCst},
+use crate::{
+    commit::durability::Lsn,
+    push::{
+        invalidation::Invalidation,
+        waiting::{Queue, Waits},
     },
 };
-
-/// Bytes of messages that wait at most, unless one alone has more.
-const BYTES_MAX: usize = 16 << 20;
+use std::sync::{
+    Mutex, MutexGuard, OnceLock,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,63 +31,25 @@ pub struct Published {
     pub message: Vec<u8>,
 }
 
-impl Published {
-    /// Bytes that it takes, about.
+impl Waits for Published {
+    fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
     fn size(&self) -> usize {
         size_of::<Published>() + self.channel.len() + self.message.len()
-    }
-}
-
-/// Messages that wait, in their order.
-#[derive(Default)]
-struct Queue {
-    messages: VecDeque<Published>,
-    bytes: usize,
-}
-
-impl Queue {
-    /// Adds one, if there is room.
-    fn push(&mut self, message: Published) {
-        if self.bytes == 0 || self.bytes + message.size() <= BYTES_MAX {
-            self.bytes += message.size();
-            self.messages.push_back(message);
-        }
-    }
-
-    /// Takes the first one, if it waits for no more than what lies below an LSN.
-    fn pop(&mut self, until: Lsn) -> Option<Published> {
-        self.messages.front().filter(|message| message.lsn <= until)?;
-        let message = self.messages.pop_front()?;
-        self.bytes -= message.size();
-        Some(message)
-    }
-
-    /// Takes those that wait for no more, of so many bytes, and the one that goes beyond.
-    fn take(&mut self, until: Lsn, bytes: usize) -> Vec<Published> {
-        let (mut taken, mut size) = (Vec::new(), 0);
-        while size < bytes
-            && let Some(message) = self.pop(until)
-        {
-            size += message.size();
-            taken.push(message);
-        }
-        taken
-    }
-
-    fn is_empty(&self) -> bool {
-        self.messages.is_empty()
     }
 }
 
 /// A queue, and whether it is worth to look at without its lock.
 #[derive(Default)]
 struct Waiting {
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue<Published>>,
     has_any: AtomicBool,
 }
 
 impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, Queue<Published>> {
         self.queue.lock().expect("no holder panics")
     }
 }
@@ -105,6 +67,8 @@ pub struct Exchange {
     /// Wakes the thread that takes part in the set.
     waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
     teller: OnceLock<Teller>,
+    /// Which keys change, for clients of those that follow.
+    pub invalidation: Invalidation,
 }
 
 impl Exchange {
@@ -124,6 +88,7 @@ impl Exchange {
             *waiting.lock() = Queue::default();
         }
         self.leads.store(true, SeqCst);
+        self.invalidation.lead();
     }
 
     /// Whether it leads.
@@ -133,11 +98,23 @@ impl Exchange {
 
     /// Has those told who have subscribed at others.
     pub fn say(&self, message: Published) {
+        // If there is no room, it is lost.
         self.said.lock().push(message);
-        if !self.said.has_any.swap(true, SeqCst)
-            && let Some(wake) = self.waker.get()
-        {
+        if !self.said.has_any.swap(true, SeqCst) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(wake) = self.waker.get() {
             wake();
+        }
+    }
+
+    /// As the leader, has those told who track keys at others that a transaction, which ends at an LSN, has changed some; `None`: any.
+    pub fn note(&self, keys: Option<Vec<Vec<u8>>>, lsn: Lsn) {
+        if self.invalidation.note(keys, lsn) {
+            self.wake();
         }
     }
 
@@ -156,7 +133,10 @@ impl Exchange {
 
     /// As one that follows, takes in messages of others, which are shown with what is `applied`.
     pub fn hear(&self, messages: impl Iterator<Item = Published>, applied: impl FnOnce() -> Lsn) {
-        messages.for_each(|message| self.heard.lock().push(message));
+        for message in messages {
+            // If there is no room, it is lost.
+            self.heard.lock().push(message);
+        }
         self.heard.has_any.store(true, SeqCst);
         self.show(applied);
     }
@@ -181,31 +161,5 @@ impl Exchange {
             tell(&message);
         }
         self.say(message);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(lsn: Lsn, len: usize) -> Published {
-        Published { lsn, from: 0, to_shard: false, channel: b"a".to_vec(), message: vec![0; len] }
-    }
-
-    #[test]
-    fn messages_wait_in_their_order_and_take_so_many_bytes() {
-        let mut queue = Queue::default();
-        [5, 3, 9].into_iter().for_each(|lsn| queue.push(message(lsn, 10)));
-        assert_eq!(queue.pop(4), None, "the first one waits, and the others behind it");
-        let lsns = |taken: Vec<Published>| -> Vec<Lsn> { taken.iter().map(|message| message.lsn).collect() };
-        assert_eq!(lsns(queue.take(8, usize::MAX)), [5, 3]);
-        assert_eq!(lsns(queue.take(9, 1)), [9]);
-        assert!(queue.is_empty() && queue.bytes == 0);
-        queue.push(message(1, 2 * BYTES_MAX));
-        queue.push(message(2, 1));
-        assert_eq!(lsns(queue.take(9, usize::MAX)), [1], "there was no room for another one");
-        (0..100).for_each(|lsn| queue.push(message(lsn, BYTES_MAX / 10)));
-        assert_eq!(queue.take(100, usize::MAX).len(), 9);
-        assert_eq!(queue.bytes, 0);
     }
 }

@@ -3,12 +3,14 @@
 //! It is apart from the server, which the store's maintenance must not keep alive: keys expire there too.
 
 pub mod exchange;
+pub mod invalidation;
 pub mod monitor;
 pub mod moving;
 pub mod notify;
 pub mod pubsub;
 pub mod queue;
 pub mod tracking;
+mod waiting;
 
 use crate::{
     clients::list::Clients,
@@ -80,7 +82,38 @@ impl Push {
 
     /// Has the store note what somebody is told of, and no more. To be called when that has changed.
     pub fn want_changes(&self, store: &Store) {
-        self.notices.want(store, || self.tracking.is_used() || self.moving.is_on());
+        self.notices.want(store, || self.is_tracked() || self.moving.is_on());
+    }
+
+    /// Whether somebody tracks keys, here or at servers that follow.
+    pub fn is_tracked(&self) -> bool {
+        self.tracking.is_used()
+            || self.exchange.as_ref().is_some_and(|exchange| exchange.invalidation.notes())
+    }
+
+    /// Tells those here who want to know of all keys with a prefix, and all at servers that follow, which keys a transaction has changed that ends at
+    /// an LSN.
+    pub fn broadcast(&self, changed: Vec<Changed>, lsn: Lsn) {
+        self.tracking.broadcast(self, &changed, self.wait_lsn(lsn));
+        if let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.invalidation.notes()) {
+            exchange.note(Some(changed.into_iter().map(|changed| changed.key).collect()), lsn);
+        }
+    }
+
+    /// Tells all, here and at servers that follow, that a transaction has emptied a database.
+    pub fn invalidate_all(&self, lsn: Lsn) {
+        self.tracking.invalidate_all(self, self.wait_lsn(lsn));
+        if let Some(exchange) = &self.exchange {
+            exchange.note(None, lsn);
+        }
+    }
+
+    /// As one that follows, tells clients here which keys have changed where the leader writes; `None`: any.
+    pub fn invalidate_here(&self, keys: Option<Vec<Vec<u8>>>) {
+        let Some(keys) = keys else { return self.tracking.invalidate_all(self, 0) };
+        let changed = Vec::from_iter(keys.into_iter().map(|key| Changed { key, by: None }));
+        changed.iter().for_each(|one| self.tracking.invalidate(self, one, 0));
+        self.tracking.broadcast(self, &changed, 0);
     }
 
     /// Publishes a message, to those at other servers of a replica set, too; how many have subscribed here. See [`PubSub::publish`].
@@ -117,22 +150,23 @@ impl Push {
 
     /// Tells of what happens to keys without a client's doing.
     pub fn follow(self: Arc<Self>, store: &Store) {
-        store.follow_changes(Box::new(move |changes, lsn| self.publish_changes(changes, self.wait_lsn(lsn))));
+        store.follow_changes(Box::new(move |changes, lsn| self.publish_changes(changes, lsn)));
     }
 
     /// Publishes what the store did by itself.
-    fn publish_changes(&self, changes: Vec<Change>, wait_lsn: Lsn) {
+    fn publish_changes(&self, changes: Vec<Change>, lsn: Lsn) {
+        let wait_lsn = self.wait_lsn(lsn);
         for change in &changes {
             self.moving.note(change);
             if let Some(event) = Event::of_change(self, change) {
                 event.publish(self, wait_lsn);
             }
         }
-        if self.tracking.is_used() {
+        if self.is_tracked() {
             let changed = changes.into_iter().filter_map(|change| Changed::of_change(change, None));
             let changed = Vec::from_iter(changed);
             changed.iter().for_each(|one| self.tracking.invalidate(self, one, wait_lsn));
-            self.tracking.broadcast(self, &changed, wait_lsn);
+            self.broadcast(changed, lsn);
         }
     }
 }

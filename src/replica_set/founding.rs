@@ -227,7 +227,11 @@ impl Founding {
             }
             Frame::Fetch { from, name, offset, .. } => self.give(from, &name, offset),
             Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, replica),
-            Frame::Envelope { .. } | Frame::HandOver { .. } | Frame::Publish { .. } => Ok(()),
+            Frame::Envelope { .. }
+            | Frame::HandOver { .. }
+            | Frame::Publish { .. }
+            | Frame::Track { .. }
+            | Frame::Changed { .. } => Ok(()),
         }
     }
 

@@ -1,6 +1,12 @@
 //! What the servers of a replica set send to each other.
 
-use crate::{push::exchange::Published, server::replica_set::ClusterOfSet};
+use crate::{
+    push::{
+        exchange::Published,
+        invalidation::{Changed, Part},
+    },
+    server::replica_set::ClusterOfSet,
+};
 use holdfast_consensus::{
     Envelope, Extract, MemberId,
     code::{Decoder, Encoder, Malformed},
@@ -121,6 +127,18 @@ pub enum Frame {
         /// The messages.
         messages: Vec<Published>,
     },
+    /// Clients of one that follows track keys.
+    Track {
+        /// The set.
+        set: u64,
+    },
+    /// Which keys have changed.
+    Changed {
+        /// The set.
+        set: u64,
+        /// The next part of what the leader tells of it.
+        part: Part,
+    },
 }
 
 impl Frame {
@@ -180,6 +198,21 @@ impl Frame {
                 out.u8(6).u64(*set).u32(messages.len() as u32);
                 for Published { lsn, from, to_shard, channel, message } in messages {
                     out.u64(*lsn).u64(*from).u8((*to_shard).into()).bytes(channel).bytes(message);
+                }
+            }
+            Frame::Track { set } => {
+                out.u8(7).u64(*set);
+            }
+            Frame::Changed { set, part: Part { stream, number, agreed, changed } } => {
+                out.u8(8).u64(*set).u64(*stream).u64(*number).u64(*agreed).u32(changed.len() as u32);
+                for Changed { lsn, keys } in changed {
+                    out.u64(*lsn).u8(keys.is_some().into());
+                    if let Some(keys) = keys {
+                        out.u32(keys.len() as u32);
+                        for key in keys {
+                            out.bytes(key);
+                        }
+                    }
                 }
             }
         }
@@ -256,10 +289,29 @@ impl Frame {
                 }
                 Frame::Publish { set, messages }
             }
+            7 => Frame::Track { set: bytes.u64()? },
+            8 => {
+                let (set, stream, number, agreed) = (bytes.u64()?, bytes.u64()?, bytes.u64()?, bytes.u64()?);
+                let mut changed = Vec::new();
+                for _ in 0..bytes.u32()? {
+                    let lsn = bytes.u64()?;
+                    let keys = if bytes.flag()? { Some(names(&mut bytes)?) } else { None };
+                    changed.push(Changed { lsn, keys });
+                }
+                Frame::Changed { set, part: Part { stream, number, agreed, changed } }
+            }
             _ => return Err(Malformed),
         };
         bytes.end().map(|()| frame)
     }
+}
+
+fn names(bytes: &mut Decoder) -> Result<Vec<Vec<u8>>, Malformed> {
+    let mut names = Vec::new();
+    for _ in 0..bytes.u32()? {
+        names.push(bytes.bytes()?.to_vec());
+    }
+    Ok(names)
 }
 
 fn text(bytes: &mut Decoder) -> Result<String, Malformed> {
@@ -309,6 +361,19 @@ mod tests {
                         message: vec![2, 3],
                     })
                     .into(),
+            },
+            Frame::Track { set: 1 },
+            Frame::Changed {
+                set: 1,
+                part: Part {
+                    stream: 2,
+                    number: 3,
+                    agreed: 4,
+                    changed: vec![
+                        Changed { lsn: 5, keys: Some(vec![b"a".to_vec(), Vec::new()]) },
+                        Changed { lsn: 6, keys: None },
+                    ],
+                },
             },
         ];
         for frame in frames {

@@ -332,6 +332,7 @@ impl Part {
             }
             self.lend();
             self.promote();
+            self.track();
         }
         self.show();
         Ok(())
@@ -362,6 +363,16 @@ impl Part {
                     // One that is elected tells only what its own clients publish.
                     let of_others = messages.into_iter().filter(|message| message.from != own);
                     self.set.messages.hear(of_others, || self.set.applied());
+                }
+                Ok(())
+            }
+            Some(Frame::Track { set }) if self.founding.member_of() == Some(set) => {
+                self.set.track();
+                Ok(())
+            }
+            Some(Frame::Changed { set, part }) if self.founding.member_of() == Some(set) => {
+                if self.electing.is_some() {
+                    self.set.messages.invalidation.hear(part, || self.set.applied());
                 }
                 Ok(())
             }
@@ -445,25 +456,33 @@ impl Part {
 
     /// Sends messages to the leader or, as that, to those who follow, unless they have enough to take without.
     fn publish(&self, set: u64, replica: &Replica, bus: &mut Bus) {
+        let (own, messages) = (replica.id(), &self.set.messages);
+        let agreed = || replica.extent().1;
         loop {
-            let mut messages = self.set.messages.take_said(|| replica.extent().1, PUBLISH_BYTES);
+            let mut messages = messages.take_said(agreed, PUBLISH_BYTES);
             if messages.is_empty() {
-                return;
+                break;
             }
-            let own = replica.id();
             messages.iter_mut().filter(|message| message.from == 0).for_each(|message| message.from = own);
-            let frame = Frame::Publish { set, messages }.encode();
-            let others: Vec<MemberId> = match replica.role() {
-                Role::Follower { leader } => vec![leader],
-                Role::Leader => replica.members().peers.into_keys().filter(|id| *id != own).collect(),
-                Role::Leaderless => Vec::new(),
-            };
-            for address in others.into_iter().filter_map(|id| self.founding.address(id)) {
-                let place = address.on_bus();
-                if bus.is_idle(&place) {
-                    // What is lost is lost, as with Redis.
-                    let _ = bus.send(place, frame.clone());
-                }
+            self.tell_others(Frame::Publish { set, messages }, replica, bus);
+        }
+        while let Some(part) = messages.invalidation.take_part(agreed, PUBLISH_BYTES) {
+            self.tell_others(Frame::Changed { set, part }, replica, bus);
+        }
+    }
+
+    fn tell_others(&self, frame: Frame, replica: &Replica, bus: &mut Bus) {
+        let (own, frame) = (replica.id(), frame.encode());
+        let others: Vec<MemberId> = match replica.role() {
+            Role::Follower { leader } => vec![leader],
+            Role::Leader => replica.members().peers.into_keys().filter(|id| *id != own).collect(),
+            Role::Leaderless => Vec::new(),
+        };
+        for address in others.into_iter().filter_map(|id| self.founding.address(id)) {
+            let place = address.on_bus();
+            if bus.is_idle(&place) {
+                // What is lost is lost, as with Redis; who is told which keys change sees that something is.
+                let _ = bus.send(place, frame.clone());
             }
         }
     }
@@ -524,6 +543,22 @@ impl Part {
             if let Some((to, offer)) = offer {
                 self.send(to, Some(offer));
             }
+        }
+    }
+
+    /// Has the leader tell which keys change, if clients here track any; or ends that, as the leader, if nobody wants it.
+    fn track(&mut self) {
+        let invalidation = &self.set.messages.invalidation;
+        if self.electing.is_none() {
+            self.set.tick_tracking();
+            return;
+        }
+        invalidation.tick_as_follower();
+        let role = self.replica.as_ref().map(|replica| replica.role());
+        if let (true, Some(Role::Follower { leader }), Some(set)) =
+            (invalidation.wants(), role, self.founding.member_of())
+        {
+            self.send(leader, Some(Frame::Track { set }));
         }
     }
 

@@ -22,7 +22,7 @@ use tokio::{
     time,
 };
 
-/// How often it is looked whether functions have changed, slots are another set's, or scripts hold up one that is elected.
+/// How often it is looked whether functions have changed, slots are another set's, clients track keys, or scripts hold up one that is elected.
 const TICK: Duration = Duration::from_millis(100);
 
 /// What a server waits for that shows what the leader of its set has written.
@@ -40,10 +40,16 @@ impl Following {
     pub fn tell_subscribers(&self, server: &Arc<Server>) {
         let set = server.replica_set.as_ref().expect("one of a replica set");
         // The server has the set.
-        let server = Arc::downgrade(server);
+        let weak = Arc::downgrade(server);
         set.messages.tell_by(move |message| {
-            if let Some(server) = server.upgrade() {
+            if let Some(server) = weak.upgrade() {
                 server.tell(message);
+            }
+        });
+        let push = Arc::downgrade(&server.push);
+        set.messages.invalidation.tell_by(move |keys| {
+            if let Some(push) = push.upgrade() {
+                push.invalidate_here(keys);
             }
         });
     }
@@ -61,6 +67,7 @@ impl Following {
             if server.cluster.is_on() {
                 server.leave_shards();
             }
+            server.tend_copies();
         };
         let mut leads = pin!(told(leads));
         // What only reads can be given up at any moment.

@@ -205,7 +205,7 @@ impl Server {
     pub fn lead(&self, begin: impl FnOnce()) {
         let set = self.replica_set.as_ref().expect("one of a replica set");
         self.progress.lead(set.lease.clone());
-        set.lead(self.store.clone());
+        set.lead(self.store.clone(), self.push.clone());
         begin();
         self.replication.lead();
         self.follow_role();
@@ -361,6 +361,17 @@ impl Server {
             if let Some(client) = self.clients.get(id).filter(|client| client.user() == user.name) {
                 self.kill(&client);
             }
+        }
+    }
+
+    /// As one that follows in a replica set, has its leader tell which keys change, if clients here track any. As long as it does not, their copies are
+    /// invalid each time.
+    pub fn tend_copies(&self) {
+        let tracking = &self.push.tracking;
+        let invalidation = &self.replica_set.as_ref().expect("one of a replica set").messages.invalidation;
+        invalidation.want(tracking.is_used());
+        if !invalidation.is_told() && tracking.keys() + tracking.prefixes() > 0 {
+            self.push.invalidate_here(None);
         }
     }
 

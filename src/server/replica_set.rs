@@ -7,7 +7,7 @@ use crate::{
         Config, Opt,
         address::{Address, bus_port, parse_servers, show_servers},
     },
-    push::exchange::Exchange,
+    push::{Push, exchange::Exchange},
     transport::trust::Trust,
 };
 use holdfast_cluster::Seat;
@@ -23,6 +23,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
+    thread,
     time::Duration,
 };
 use tokio::sync::mpsc::UnboundedSender;
@@ -127,7 +128,8 @@ pub struct ReplicaSet {
     cluster: Mutex<Option<(ClusterOfSet, BTreeSet<MemberId>)>>,
     /// Where those of other servers are.
     ways_to_cluster: Mutex<BTreeMap<MemberId, (String, ClusterOfSet)>>,
-    store: OnceLock<Arc<Store>>,
+    /// As the one that leads: what it writes to, and who is told of that.
+    leads: OnceLock<(Arc<Store>, Arc<Push>)>,
 }
 
 impl ReplicaSet {
@@ -175,7 +177,7 @@ impl ReplicaSet {
             joined: OnceLock::new(),
             cluster: Mutex::default(),
             ways_to_cluster: Mutex::default(),
-            store: OnceLock::new(),
+            leads: OnceLock::new(),
         };
         set.lock().servers = Arc::new(set.as_listed());
         Ok(Some(Arc::new(set)))
@@ -217,6 +219,7 @@ impl ReplicaSet {
     pub fn show_applied(&self, lsn: Lsn) {
         self.applied.store(lsn, SeqCst);
         self.messages.show(|| lsn);
+        self.messages.invalidation.show(|| lsn);
     }
 
     /// Up to where that is.
@@ -224,10 +227,37 @@ impl ReplicaSet {
         self.applied.load(SeqCst)
     }
 
-    /// The server leads, with this store.
-    pub fn lead(&self, store: Arc<Store>) {
+    /// The server leads, with this store, of which these are told.
+    pub fn lead(&self, store: Arc<Store>, push: Arc<Push>) {
         self.messages.lead();
-        assert!(self.store.set(store).is_ok(), "a server leads once, and begins again then");
+        assert!(self.leads.set((store, push)).is_ok(), "a server leads once, and begins again then");
+    }
+
+    /// As the one that leads, tells another one from now on which keys change, as that has asked.
+    pub fn track(&self) {
+        let (Some((store, push)), messages) = (self.leads.get().cloned(), self.messages.clone()) else {
+            return;
+        };
+        let Some(stream) = messages.invalidation.ask() else { return };
+        let begin = move || {
+            push.want_changes(&store);
+            // Who has begun a transaction before does not note what it changes.
+            (0..store.partitions()).for_each(|partition| drop(store.begin(&[partition])));
+            messages.invalidation.begin(stream, store.log().tail());
+        };
+        // It may take as long as a script.
+        if thread::Builder::new().name("track".into()).spawn(begin).is_err() {
+            self.messages.invalidation.end();
+        }
+    }
+
+    /// As the one that leads, with each tick: notes no more which keys change if nobody has asked for long.
+    pub fn tick_tracking(&self) {
+        if self.messages.invalidation.tick_as_leader()
+            && let Some((store, push)) = self.leads.get()
+        {
+            push.want_changes(store);
+        }
     }
 
     /// The server is one of the set of this number, with this replica.
@@ -271,7 +301,7 @@ impl ReplicaSet {
     /// # Errors
     /// They are not to be changed so, or not now.
     pub fn change(&self, change: &Change) -> Result<(Members, Lsn), Refused> {
-        let (Some(store), Some((_, replica))) = (self.store.get(), self.joined.get()) else {
+        let (Some((store, _)), Some((_, replica))) = (self.leads.get(), self.joined.get()) else {
             return Err(Refused::NotLeader);
         };
         let members = replica.propose(change)?;

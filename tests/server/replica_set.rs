@@ -5,7 +5,10 @@ use crate::harness::{
     wait_until,
 };
 use holdfast_resp::Reply;
-use std::{fs, time::Instant};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 #[test]
 fn servers_found_a_set_and_one_of_them_leads() {
@@ -203,7 +206,6 @@ fn servers_that_follow_serve_reads() {
             matches!(&said, Reply::Error(what) if String::from_utf8_lossy(what).contains("READONLY "));
         assert!(is_refused, "{command}: {said:?}");
     }
-    assert!(is_error(&read.call("CLIENT TRACKING ON"), "ERR The server follows"));
     assert!(is_error(&read.call("BACKUP BEGIN"), "ERR The server follows"));
     assert!(is_error(&read.call("WAIT 1 0"), "ERR WAIT cannot be used with replica instances."));
     assert!(is_error(&read.call("REPLICAOF NO ONE"), "ERR "));
@@ -302,6 +304,110 @@ fn servers_that_follow_serve_reads() {
     assert_eq!((next, client.call("HLEN hash"), client.call("GET last")), (at, Reply::Int(3000), bulk("3")));
     assert_eq!(client.call("SET last 4"), ok());
     follower(&set, leader, "GET last", &bulk("4"));
+}
+
+/// A client that keeps what it reads, and what it was told before its last reply.
+struct Keeping {
+    client: Client,
+    told: Vec<String>,
+}
+
+impl Keeping {
+    fn new(set: &Set, at: usize, options: &str) -> Keeping {
+        let mut client = set.client(at).expect("it runs");
+        client.call("HELLO 3");
+        assert_eq!(client.call(&format!("CLIENT TRACKING ON {options}")), ok());
+        Keeping { client, told: Vec::new() }
+    }
+
+    fn get(&mut self, key: &str) -> String {
+        self.client.send(format!("GET {key}\r\n").as_bytes());
+        loop {
+            match self.client.reply() {
+                Reply::Push(told) => self.told.push(show(&Reply::Push(told))),
+                reply => return show(&reply),
+            }
+        }
+    }
+
+    /// Reads a key until it is not told, for some time, that all it has is void: its server is told which keys change.
+    fn settle(&mut self, key: &str) {
+        wait_until(
+            || "a stream".into(),
+            || {
+                self.get(key);
+                self.told.clear();
+                thread::sleep(Duration::from_secs(1));
+                self.get(key);
+                self.told.is_empty()
+            },
+        );
+    }
+
+    fn hears(&mut self, told: &str) {
+        if self.told.is_empty() {
+            self.told.push(show(&self.client.reply()));
+        }
+        assert_eq!(self.told.remove(0), told);
+    }
+}
+
+/// Clients that keep what they read at servers that follow are told when it changes, once it can be read there, whoever leads.
+#[test]
+fn clients_of_servers_that_follow_keep_what_they_read() {
+    let set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    let (at, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    assert_eq!(client.call("SET a 0"), ok());
+    for at in [at, other] {
+        follower(&set, at, "GET a", &bulk("0"));
+    }
+    let mut keeps = Keeping::new(&set, at, "");
+    let mut elsewhere = Keeping::new(&set, other, "");
+    let mut prefix = Keeping::new(&set, at, "BCAST PREFIX b");
+    for keeping in [&mut keeps, &mut elsewhere, &mut prefix] {
+        keeping.settle("a");
+    }
+    assert_eq!(prefix.client.info("tracking_clients"), "2");
+    for n in 1..100 {
+        assert_eq!(client.call(&format!("SET a {n}")), ok());
+        for keeping in [&mut keeps, &mut elsewhere] {
+            keeping.hears(">[invalidate [a]]");
+            assert_eq!(keeping.get("a"), n.to_string(), "what it is told of is there");
+        }
+    }
+    // Of a transaction, of what is there no more, and of all.
+    client.send(b"MULTI\r\nSET b1 1\r\nSET c 1\r\nDEL b2\r\nRPUSH b2 1\r\nEXEC\r\n");
+    (0..6).for_each(|_| drop(client.reply()));
+    prefix.hears(">[invalidate [b1 b2]]");
+    assert_eq!(client.call("SET goes 1 PX 1000"), ok());
+    drop(follower(&set, at, "GET goes", &bulk("1")));
+    assert_eq!(keeps.get("goes"), "1");
+    wait_until(|| "it is gone".into(), || client.call("GET goes") == Reply::Null);
+    keeps.hears(">[invalidate [goes]]");
+    assert_eq!(keeps.get("goes"), "nil");
+    assert_eq!(client.call("FLUSHALL"), ok());
+    for keeping in [&mut keeps, &mut elsewhere, &mut prefix] {
+        keeping.hears(">[invalidate nil]");
+        assert_eq!(keeping.get("a"), "nil");
+    }
+
+    // Another one leads, in place: nobody knows what the one before it has not told.
+    client.send(format!("FAILOVER TO 127.0.0.1 {}\r\n", set.options[at][1]).as_bytes());
+    drop(client.try_reply());
+    let (next, mut client) = set.leader_but(leader);
+    assert_eq!(next, at);
+    for keeping in [&mut keeps, &mut elsewhere] {
+        keeping.hears(">[invalidate nil]");
+        keeping.settle("a");
+    }
+    for n in 0..100 {
+        assert_eq!(client.call(&format!("SET a {n}")), ok());
+        for keeping in [&mut keeps, &mut elsewhere] {
+            keeping.hears(">[invalidate [a]]");
+            assert_eq!(keeping.get("a"), n.to_string());
+        }
+    }
 }
 
 /// A server that follows knows the users of its options, lets them do what they may, and tells load balancers what it is.
