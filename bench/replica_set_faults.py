@@ -13,7 +13,7 @@ Each key is a register with one writer, which writes 1, 2, 3 …, and several re
 linearizable if, and only if, a read shows no less than any write that was acknowledged before the read began and than any read that ended before it
 began, and no more than the last write that had begun when it ended. (A write without a reply may have been done, so the next one
 is another number.) Others read at servers that follow, too: there no read shows less than an earlier one at that server, nor anything that a leader does not
-show from then on. In the end all is read once more, and with --slots so are other keys, which nobody has written since the beginning; there is no key beside.
+show from then on. Clients that keep what they read (CLIENT TRACKING), at any server, are told when it changes. In the end all is read once more, and with --slots so are other keys, which nobody has written since the beginning; there is no key beside.
 
 Prints how long no write was acknowledged after each fault of a leader: median, and the longest.
 """
@@ -36,6 +36,7 @@ from servers import free_port
 KEYS = 8
 READERS = 2
 READERS_ANYWHERE = 1
+KEEPERS = 2
 SERVERS = 3  # of a set
 OTHER_KEYS = 20_000
 SLOTS = 16_384
@@ -68,11 +69,41 @@ class Connection:
             return None if rest == b"-1" else self.file.read(int(rest) + 2)[:-2]
         if kind == b"*":
             return [self.reply() for _ in range(int(rest))]
+        if kind == b"%":
+            return [self.reply() for _ in range(2 * int(rest))]
+        if kind == b">":
+            self.pushed([self.reply() for _ in range(int(rest))])
+            return self.reply()
+        if kind == b"_":
+            return None
         return Exception(rest.decode()) if kind == b"-" else rest
+
+    def pushed(self, message):
+        """Takes what comes without being asked for."""
 
     def close(self):
         self.file.close()
         self.socket.close()
+
+
+class Keeping(Connection):
+    """A connection that keeps what it reads (CLIENT TRACKING) until it is told that that has changed."""
+
+    def __init__(self, host, port, is_in_cluster):
+        super().__init__(host, port)
+        self.copies = {}
+        # Copies that were not what their server had any more, by the number of looks since.
+        self.doubted = {}
+        for words in [(b"HELLO", b"3"), (b"CLIENT", b"TRACKING", b"ON")] + [(b"READONLY",)] * is_in_cluster:
+            reply = self.call(*words)
+            if isinstance(reply, Exception):
+                raise OSError(reply)
+
+    def pushed(self, message):
+        if message[0] == b"invalidate":
+            for name in list(self.copies) if message[1] is None else message[1]:
+                self.copies.pop(name, None)
+                self.doubted.pop(name, None)
 
 
 def root(*words):
@@ -446,6 +477,50 @@ class Load:
             client.attempt(key.name, lambda *it: read(key, *it), anywhere)
 
 
+class Keeper:
+    """Clients that keep what they read, at one server after the other."""
+
+    LOOKS = 50
+
+    def __init__(self, sets, load):
+        self.sets, self.load = sets, load
+        # Some that change all the time, and some that never do.
+        self.names = [key.name for key in load.keys] + [other_key(number) for number in range(KEYS) if sets[0].in_cluster]
+        self.hits = self.looks = 0
+
+    def run(self):
+        while not self.load.is_over.is_set():
+            servers = random.choice(self.sets)
+            try:
+                connection = Keeping(*servers.places[random.randrange(SERVERS)][:2], servers.in_cluster)
+                until = time.monotonic() + random.uniform(5, 60)
+                while time.monotonic() < until and not self.load.is_over.is_set():
+                    self.look(connection)
+                connection.close()
+            except OSError:
+                time.sleep(0.1)
+
+    def look(self, connection):
+        time.sleep(0.1)
+        for name in self.names:
+            kept = connection.copies.get(name)
+            value = connection.call(b"GET", name)
+            if isinstance(value, Exception):
+                # Its slot is elsewhere, or nobody leads.
+                connection.copies.pop(name, None)
+                connection.doubted.pop(name, None)
+            elif name not in connection.copies:
+                connection.copies[name] = value
+            elif value == connection.copies[name]:
+                self.hits += kept is not None
+            else:
+                # It was not told before the reply: it is to be told soon.
+                doubts = connection.doubted[name] = connection.doubted.get(name, 0) + 1
+                if doubts > self.LOOKS:
+                    self.load.wrong.append(f"{name}: {kept} is kept, when it is {value}")
+        self.looks += 1
+
+
 class Cluster:
     """Two sets, between which slots move. The first one has them all, with other keys, before it knows the second one."""
 
@@ -583,6 +658,8 @@ def run(args, rng, sets):
     anywhere = [False] * READERS + [True] * READERS_ANYWHERE
     threads += [threading.Thread(target=load.reader, args=(it,)) for it in anywhere]
     threads += [threading.Thread(target=cluster.run, args=(load.is_over, args.seed))] if cluster else []
+    keeper = Keeper(sets, load)
+    threads += [threading.Thread(target=keeper.run) for _ in range(KEEPERS)]
     for thread in threads:
         thread.start()
     faults, until = {}, time.monotonic() + args.seconds
@@ -655,6 +732,7 @@ def run(args, rng, sets):
     if cluster:
         cluster.check(load)
     print(f"{load.writes} writes, {load.reads} reads, {load.followers_reads} of them at followers; faults: {faults}")
+    print(f"clients that keep what they read have looked {keeper.looks} times; {keeper.hits} copies were right")
     if gaps:
         print(f"without an acknowledged write after a fault of the leader: median {statistics.median(gaps):.2f} s, at most {max(gaps):.2f} s ({len(gaps)} times)")
     if load.wrong or not is_alive:
