@@ -7,7 +7,6 @@
 //!
 //! This runs in a thread of its own, which may wait.
 
-use super::workers_have_passed;
 use crate::{
     admin::log::log,
     command::error::Stop,
@@ -119,7 +118,7 @@ impl Transfer<'_> {
         let moving = &self.server.push.moving;
         moving.begin(self.export.slots.clone());
         self.server.push.want_changes(&self.server.store);
-        workers_have_passed(self.server).blocking_recv();
+        self.server.workers_have_passed().blocking_recv();
         self.tell("snapshotting", String::new());
         self.copy_all()?;
         self.tell("replicating", String::new());
@@ -138,7 +137,7 @@ impl Transfer<'_> {
         self.server.cluster.freeze(self.export.slots.clone());
         // What was begun before is done when the workers have passed; a script that was cut, and a transaction that waits for the medium, when
         // their partitions are free.
-        workers_have_passed(self.server).blocking_recv();
+        self.server.workers_have_passed().blocking_recv();
         let store = &self.server.store;
         drop(store.begin(&partitions_of(store, &self.export.slots)));
         let written = self.take_written()?;
@@ -339,7 +338,7 @@ fn value(store: &Store, key: &[u8]) -> Result<Option<Value>, Failure> {
 /// Removes keys of slots that are not this node's, until none is left, durably; false: the server ends.
 pub fn clear(server: &Arc<Server>, slots: &Slots, is_over: &AtomicBool) -> bool {
     // What was begun when they were still on their way here.
-    workers_have_passed(server).blocking_recv();
+    server.workers_have_passed().blocking_recv();
     let store = &server.store;
     let db = store.database(0);
     let mut last = 0;

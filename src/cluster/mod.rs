@@ -10,13 +10,12 @@ use crate::{
     server::{
         Server,
         cluster::{Cluster, Endpoint, Export, ExportState, Order, TICK, View, node_options, node_timeout},
-        mailbox::{Message, Wake},
         replica_set::{ClusterOfSet, ReplicaSet},
     },
     util::runtime,
 };
 use holdfast_cluster::{Change, Frame, Map, Member, Name, Node, NodeOptions, SLOTS, Slots};
-use holdfast_store::{Io, RealIo, hash_slot};
+use holdfast_store::{Io, RealIo};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     path::Path,
@@ -571,7 +570,7 @@ impl Part {
     }
 
     fn send_answer(&self, answer: SyncSender<Result<(), String>>, outcome: Result<(), String>) {
-        let mut passed = self.server.as_deref().map(workers_have_passed);
+        let mut passed = self.server.as_deref().map(Server::workers_have_passed);
         spawn_local(async move {
             if let Some(passed) = &mut passed {
                 // Nothing is ever sent: the last worker drops its end.
@@ -597,30 +596,6 @@ impl Part {
         thread::Builder::new().name("send-slots".into()).spawn(carry).map_err(|e| format!("ERR {e}"))?;
         self.cluster.add_export(export);
         Ok(())
-    }
-
-    /// Has clients that wait for keys of slots which are not here any more look again, so that they are sent elsewhere; and those who
-    /// are subscribed to channels there are told so.
-    fn send_away(&self) {
-        let Some(server) = self.server.clone() else { return };
-        let mut passed = workers_have_passed(&server);
-        spawn_local(async move {
-            // Who has begun to wait meanwhile is known then.
-            passed.recv().await;
-            let view = server.cluster.view();
-            if !view.map.members().contains_key(&view.id) {
-                // It has joined others, and will hear as which one of them: its slots are its own all the same.
-                return;
-            }
-            server.leave_shards();
-            for client in server.clients.all() {
-                // Where keys are on their way one by one, what is waited for may still come here.
-                let is_away = |(_, key): &(u8, Vec<u8>)| !view.is_ok || !view.owns(hash_slot(key));
-                if client.waits_for().iter().any(is_away) {
-                    server.send(client.worker, Message::Unblock(client.id, Wake::Signal));
-                }
-            }
-        });
     }
 
     /// Shows commands what is known, if it is another than before.
@@ -655,18 +630,11 @@ impl Part {
             };
             self.cluster.show(view, serves);
             self.shown = Some(shown);
-            self.send_away();
+            if let Some(server) = self.server.clone() {
+                spawn_local(server.leave_slots());
+            }
         }
     }
-}
-
-/// Ends when each worker has done what it had begun before.
-fn workers_have_passed(server: &Server) -> Receiver<()> {
-    let (sender, passed) = mpsc::channel(1);
-    for worker in 0..server.workers.len() {
-        server.send(worker, Message::Pass(sender.clone()));
-    }
-    passed
 }
 
 /// Whether each slot has a node that has not failed.

@@ -58,6 +58,7 @@ impl Following {
     pub async fn until_elected(self, server: &Arc<Server>) -> u64 {
         let Following { functions, elected, leads } = self;
         let mut elected = pin!(told(elected));
+        let mut slots = None;
         let term = loop {
             match time::timeout(TICK, &mut elected).await {
                 Ok(term) => break term,
@@ -65,7 +66,12 @@ impl Following {
                 Err(_) => {}
             }
             if server.cluster.is_on() {
-                server.leave_shards();
+                let view = server.cluster.view();
+                let now = Some((view.map.version(), view.is_ok));
+                if now != slots {
+                    slots = now;
+                    spawn_local(server.clone().leave_slots());
+                }
             }
             server.tend_copies();
         };

@@ -37,7 +37,7 @@ use crate::{
     server::{
         cluster::{Cluster, Order},
         limits::OutputLimit,
-        mailbox::Message,
+        mailbox::{Message, Wake},
         replica_set::ReplicaSet,
         replication::{Primary, Replication},
     },
@@ -56,7 +56,10 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tokio::sync::{Notify, mpsc::UnboundedSender};
+use tokio::sync::{
+    Notify,
+    mpsc::{self, Receiver, UnboundedSender},
+};
 
 /// The server.
 pub struct Server {
@@ -375,11 +378,20 @@ impl Server {
         }
     }
 
-    /// Ends subscriptions to channels of shards whose slots are another node's by now, or another replica set's.
-    pub fn leave_shards(&self) {
-        if self.push.pubsub.channel_count(Kind::Shard) == 0 {
-            return;
+    /// Ends when each worker has done what it had begun before.
+    pub fn workers_have_passed(&self) -> Receiver<()> {
+        let (sender, passed) = mpsc::channel(1);
+        for worker in 0..self.workers.len() {
+            self.send(worker, Message::Pass(sender.clone()));
         }
+        passed
+    }
+
+    /// Has clients that wait for keys of slots which are another node's by now, or another replica set's, look again, so that they are sent there; and
+    /// ends subscriptions to channels of such shards.
+    pub async fn leave_slots(self: Arc<Self>) {
+        // Who has begun to wait meanwhile is known then.
+        self.workers_have_passed().recv().await;
         let view = self.cluster.view();
         if !view.map.members().contains_key(&view.id) {
             // It has joined others, and will hear as which one of them: its slots are its own all the same.
@@ -389,6 +401,13 @@ impl Server {
         for id in self.push.pubsub.subscribers_where(is_left) {
             if let Some(client) = self.clients.get(id) {
                 self.send(client.worker, Message::LeaveShards(id));
+            }
+        }
+        for client in self.clients.all() {
+            // Where keys are on their way one by one, what is waited for may still come here.
+            let is_away = |(_, key): &(u8, Vec<u8>)| !view.is_ok || !view.holds(hash_slot(key));
+            if client.waits_for().iter().any(is_away) {
+                self.send(client.worker, Message::Unblock(client.id, Wake::Signal));
             }
         }
     }

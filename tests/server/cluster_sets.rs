@@ -362,12 +362,21 @@ fn sets_come_and_go() {
         assert_eq!(cluster.call(&format!("GET key:{key}")), bulk(key.to_string()));
     }
 
-    // Who listens to shards at one that follows is told of those that go.
+    // Who listens to shards at one that follows, or waits for entries there, is told of those that go.
     let follows = (cluster.sets[0].leader().0 + 1) % SERVERS;
     let mut listens = cluster.sets[0].client(follows).expect("it runs");
     let subscribed =
         (0..100).filter(|n| !is_error(&listens.call(&format!("SSUBSCRIBE channel:{n}")), "MOVED "));
     let subscribed = subscribed.count() as u64;
+    let wait = |n: u32| {
+        let mut waits = cluster.sets[0].client(follows).expect("it runs");
+        assert_eq!(waits.call("READONLY"), ok());
+        waits.send(format!("XREAD BLOCK 0 STREAMS stream:{n} 0\r\n").as_bytes());
+        // One that is another set's is refused.
+        waits.is_silent().then_some((n, waits))
+    };
+    let mut waits: Vec<(u32, Client)> = (0..30).filter_map(wait).collect();
+    let waited = waits.len();
 
     cluster.sets[2].start_in(away, folder);
     cluster_command(&["add", &leaders[0], &leaders[2]]);
@@ -388,6 +397,21 @@ fn sets_come_and_go() {
         left > subscribed / 4
     };
     wait_until(|| format!("{subscribed} channels"), &mut is_told);
+    wait_until(
+        || format!("{waited} clients wait"),
+        || {
+            waits.retain_mut(|(n, waits)| {
+                let is_silent = waits.is_silent();
+                if !is_silent {
+                    let mut asks = cluster.sets[0].client(follows).expect("it runs");
+                    assert_eq!(asks.call("READONLY"), ok());
+                    assert!(is_error(&asks.call(&format!("XREAD STREAMS stream:{n} 0")), "MOVED "), "{n}");
+                }
+                is_silent
+            });
+            waited - waits.len() > waited / 6
+        },
+    );
     let status = cluster_command(&["status", &leaders[2]]);
     assert_eq!(status.matches("replica of ").count(), 3 * (SERVERS - 1), "{status}");
 
