@@ -9,7 +9,9 @@ use crate::{
     net::bus::{self, Bus, Protocol, Received},
     server::{
         Server,
-        cluster::{Cluster, Endpoint, Export, ExportState, Order, TICK, View, node_options, node_timeout},
+        cluster::{
+            Cluster, Emptied, Endpoint, Export, ExportState, Order, TICK, View, node_options, node_timeout,
+        },
         replica_set::{ClusterOfSet, ReplicaSet},
     },
     util::runtime,
@@ -508,8 +510,9 @@ impl Part {
         if !left.is_empty() && !self.is_clearing.swap(true, Relaxed) {
             let (server, is_clearing, is_over) =
                 (server.clone(), self.is_clearing.clone(), self.is_over.clone());
+            let emptied = Emptied { cluster: node.cluster(), version: node.map().version() };
             let clear = move || {
-                if export::clear(&server, &left, &is_over) {
+                if export::clear(&server, emptied, &left, &is_over) {
                     let (answer, answered) = sync_channel(1);
                     let change = Box::new(move |id| Change::Cleared { id, slots: left });
                     // What was not decided in time is done again.
@@ -620,6 +623,7 @@ impl Part {
             let view = View {
                 name,
                 id,
+                cluster: node.cluster(),
                 map: node.map().clone(),
                 is_connected,
                 is_ok,

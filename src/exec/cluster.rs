@@ -131,7 +131,8 @@ impl Turn<'_> {
             && is_of_set(set, &view, owner)
         {
             let is_of_shard = matches!(command.name, "spublish" | "ssubscribe" | "sunsubscribe");
-            return match is_of_shard || session.reads_replicas && only_reads {
+            let may_read = session.reads_replicas && only_reads;
+            return match is_of_shard || may_read && cluster.knows_map_of_data(&view) {
                 true => Ok(Way::Here),
                 false => Err(Elsewhere::Ask(to_leader(set, &view, slot))),
             };

@@ -121,6 +121,10 @@ impl Part {
                 _ => {}
             }
             let more = done(follower.advance()) | done(follower.load());
+            if follower.take_system_changes() {
+                functions.store(true, Relaxed);
+                self.set.tell_system_changes();
+            }
             self.set.show_applied(follower.applied());
             if follower.applied() >= shown_from
                 && let Some(followed) = followed.take()
@@ -128,9 +132,6 @@ impl Part {
                 // If nobody waits for it, the server ends.
                 let shown = Followed { store: follower.store().clone(), functions: functions.clone() };
                 let _ = followed.send(shown);
-            }
-            if follower.take_system_changes() {
-                functions.store(true, Relaxed);
             }
             // Nobody appends to the log of one that is elected before it leads.
             if self.shared.is_elected.load(Relaxed) && follower.applied() == log.tail() {

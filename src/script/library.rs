@@ -113,15 +113,21 @@ impl Libraries {
     }
 }
 
+/// Whether a key of the system's database is the name of a library, and not what else the server keeps there.
+fn is_library(key: &[u8]) -> bool {
+    key.first() != Some(&0)
+}
+
 /// The sources of the libraries that the store keeps; `wrong` is told of those that cannot be read.
 pub fn sources(store: &Store, wrong: &mut Vec<String>) -> Vec<Vec<u8>> {
     let (mut names, mut cursor) = (Vec::new(), 0);
     loop {
         let step = store.scan(SYSTEM_DATABASE, cursor, 100);
-        names.extend(step.keys.into_iter().map(|(name, _)| name));
+        names.extend(step.keys.into_iter().map(|(name, _)| name).filter(|name| is_library(name)));
         for cold in step.cold {
             match store.fetch(cold).key() {
-                Ok(name) => names.push(name.to_vec()),
+                Ok(name) if is_library(name) => names.push(name.to_vec()),
+                Ok(_) => {}
                 Err(what) => wrong.push(what.to_owned()),
             }
         }

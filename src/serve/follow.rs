@@ -46,6 +46,16 @@ impl Following {
                 server.tell(message);
             }
         });
+        if server.cluster.is_on() {
+            let weak = Arc::downgrade(server);
+            set.on_system_changes(move || {
+                if let Some(server) = weak.upgrade() {
+                    server.learn_emptied();
+                    server.workers_have_passed().blocking_recv();
+                }
+            });
+            server.learn_emptied();
+        }
         let push = Arc::downgrade(&server.push);
         set.messages.invalidation.tell_by(move |keys| {
             if let Some(push) = push.upgrade() {

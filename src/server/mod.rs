@@ -35,7 +35,7 @@ use crate::{
     push::{Push, exchange::Published},
     script::{busy::Busy, cache::Scripts, library::Libraries},
     server::{
-        cluster::{Cluster, Order},
+        cluster::{Cluster, Emptied, Order},
         limits::OutputLimit,
         mailbox::{Message, Wake},
         replica_set::ReplicaSet,
@@ -364,6 +364,13 @@ impl Server {
             if let Some(client) = self.clients.get(id).filter(|client| client.user() == user.name) {
                 self.kill(&client);
             }
+        }
+    }
+
+    /// As one that follows in a replica set, and a node of a cluster: learns which slots its data lack.
+    pub fn learn_emptied(&self) {
+        if let Some(emptied) = Emptied::read(&self.store) {
+            self.cluster.learn_emptied(emptied);
         }
     }
 

@@ -120,6 +120,8 @@ pub struct ReplicaSet {
     /// As one that follows, up to where what is agreed on is applied.
     applied: AtomicU64,
     successors: OnceLock<UnboundedSender<MemberId>>,
+    /// Is called when something has changed that the server keeps in the data for itself, before more is applied.
+    on_system_changes: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Messages to those who have subscribed at others, and from there.
     pub messages: Arc<Exchange>,
     /// Once the set is founded: which it is, and the replica of this server.
@@ -173,6 +175,7 @@ impl ReplicaSet {
             is_led: AtomicBool::new(false),
             applied: AtomicU64::new(0),
             successors: OnceLock::new(),
+            on_system_changes: OnceLock::new(),
             messages: Arc::default(),
             joined: OnceLock::new(),
             cluster: Mutex::default(),
@@ -220,6 +223,19 @@ impl ReplicaSet {
         self.applied.store(lsn, SeqCst);
         self.messages.show(|| lsn);
         self.messages.invalidation.show(|| lsn);
+    }
+
+    /// What is called when [something changes](ReplicaSet::tell_system_changes) that the server keeps in the data for itself.
+    pub fn on_system_changes(&self, call: impl Fn() + Send + Sync + 'static) {
+        assert!(self.on_system_changes.set(Box::new(call)).is_ok(), "there is one server");
+    }
+
+    /// As one that follows, tells that something has changed that the server keeps in the data for itself. What is applied from then on is not seen by
+    /// commands that had begun before.
+    pub fn tell_system_changes(&self) {
+        if let Some(call) = self.on_system_changes.get() {
+            call();
+        }
     }
 
     /// Up to where that is.

@@ -2,12 +2,18 @@
 
 use crate::harness::{
     self, Client, Folder, Rng, Set, bulk, error, free_port, holdfast_cluster, is_error, items, number, ok,
-    redis_cli, seed, text, wait_until,
+    redis_cli, seed, show, text, wait_until,
 };
 use holdfast_resp::Reply;
 use holdfast_store::hash_slot;
 use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
     ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -25,11 +31,18 @@ struct Cluster {
 impl Cluster {
     /// Starts sets, each of which is a cluster of its own without slots.
     fn start_alone(count: usize) -> Cluster {
+        Cluster::start_alone_by(count, |_| Vec::new())
+    }
+
+    /// The same with more options, by the port of a node for others.
+    fn start_alone_by(count: usize, mut more: impl FnMut(u16) -> Vec<String>) -> Cluster {
         let mut cluster = Cluster { sets: Vec::new(), cluster_ports: Vec::new() };
         for _ in 0..count {
             let mut set = Set::new(SERVERS);
             for options in &mut set.options {
-                let port = free_port().to_string();
+                let port = free_port();
+                options.extend(more(port));
+                let port = port.to_string();
                 let words =
                     ["--cluster-enabled", "yes", "--cluster-port", &port, "--cluster-node-timeout", TIMEOUT];
                 options.extend(words.map(str::to_owned));
@@ -44,18 +57,23 @@ impl Cluster {
     /// Starts sets, and has each lead an equal part of the slots.
     fn start(count: usize) -> Cluster {
         let cluster = Cluster::start_alone(count);
-        let mut leaders: Vec<(usize, Client)> = cluster.sets.iter().map(Set::leader).collect();
+        cluster.share_slots();
+        cluster
+    }
+
+    fn share_slots(&self) {
+        let count = self.sets.len();
+        let mut leaders: Vec<(usize, Client)> = self.sets.iter().map(Set::leader).collect();
         for (at, (_, client)) in leaders.iter_mut().enumerate() {
             let (first, end) = (16384 * at / count, 16384 * (at + 1) / count);
             assert_eq!(client.call(&format!("CLUSTER ADDSLOTSRANGE {first} {}", end - 1)), ok());
         }
         let first = leaders[0].0;
-        let (port, bus) = (cluster.port(0, first), cluster.cluster_ports[first].clone());
+        let (port, bus) = (self.port(0, first), &self.cluster_ports[first]);
         for (_, client) in &mut leaders[1..] {
             assert_eq!(client.call(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}")), ok());
         }
-        cluster.wait_until_agreed();
-        cluster
+        self.wait_until_agreed();
     }
 
     /// Where the one that leads a set is.
@@ -442,4 +460,102 @@ fn sets_come_and_go() {
     assert_eq!(number(&reply), Some(removed as u64 + 1), "{reply:?}");
     drop(cluster.kill(2, removed));
     cluster.wait_until_agreed_of(0..3, 3 * SERVERS - 1);
+}
+
+/// A way to a port of this machine, on which nothing goes on while it is held.
+struct Way {
+    port: u16,
+    is_held: Arc<AtomicBool>,
+}
+
+impl Way {
+    fn new(to: u16) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let way = Way { port: listener.local_addr().expect("bound").port(), is_held: Arc::default() };
+        let is_held = way.is_held.clone();
+        thread::spawn(move || {
+            for near in listener.incoming() {
+                let near = near.expect("a connection");
+                // The node may not be there yet.
+                let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let ends = [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))];
+                for (from, to) in ends {
+                    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
+                    let is_held = is_held.clone();
+                    thread::spawn(move || carry(from, to, &is_held));
+                }
+            }
+        });
+        way
+    }
+
+    fn hold(&self, holds: bool) {
+        self.is_held.store(holds, Relaxed);
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool) {
+    let mut bytes = [0; 1 << 16];
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        while is_held.load(Relaxed) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        if to.write_all(&bytes[..len]).is_err() {
+            return;
+        }
+    }
+    // Who has ended by now needs no telling.
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Where the keys of slots that have moved are removed before it is known that they have moved, nobody is told that they are gone.
+#[test]
+fn keys_that_have_moved_are_not_shown_as_gone() {
+    let mut ways = Vec::new();
+    let cluster = Cluster::start_alone_by(2, |port| {
+        ways.push(Way::new(port));
+        let way = ways.last().expect("pushed above");
+        ["--cluster-announce-bus-port", &way.port.to_string()].map(str::to_owned).into()
+    });
+    cluster.share_slots();
+    let (leader, mut source) = cluster.sets[0].leader();
+    let keys: Vec<String> =
+        (0..200).map(|n| format!("key:{n}")).filter(|key| hash_slot(key.as_bytes()) < 8192).collect();
+    for key in &keys {
+        assert_eq!(source.call(&format!("SET {key} here")), ok());
+    }
+    let follows = (leader + 1) % SERVERS;
+    let mut reads = cluster.sets[0].client(follows).expect("it runs");
+    assert_eq!(reads.call("READONLY"), ok());
+    wait_until(|| "all is there".into(), || number(&reads.call("DBSIZE")) == Some(keys.len() as u64));
+    assert_eq!(reads.call(&format!("GET {}", keys[0])), bulk("here"));
+
+    ways[follows].hold(true);
+    let target = text(&cluster.sets[1].leader().1.call("CLUSTER MYID"));
+    assert_eq!(source.call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 8191 NODE {target}")), ok());
+    let mut moved = 0;
+    let mut ask = |reads: &mut Client| {
+        for key in &keys {
+            let reply = reads.call(&format!("GET {key}"));
+            moved += u32::from(is_error(&reply, "MOVED "));
+            assert!(
+                reply == bulk("here") || is_error(&reply, "MOVED "),
+                "{key}: {reply:?}\n{}",
+                cluster.logs()
+            );
+        }
+        number(&reads.call("DBSIZE")) == Some(0)
+    };
+    wait_until(|| format!("all is removed\n{}", cluster.logs()), || ask(&mut reads));
+    ask(&mut reads);
+    assert!(moved > 0);
+    let to_source = format!("127.0.0.1:{}", cluster.port(0, leader));
+    assert!(
+        show(&reads.call(&format!("GET {}", keys[0]))).ends_with(&to_source),
+        "it does not know better yet"
+    );
+    ways[follows].hold(false);
+    let to_target = cluster.leader(1);
+    let knows = |reads: &mut Client| show(&reads.call(&format!("GET {}", keys[0]))).ends_with(&to_target);
+    wait_until(|| cluster.logs(), || knows(&mut reads));
 }

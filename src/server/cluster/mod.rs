@@ -9,6 +9,7 @@ use crate::{
     transport::trust::Trust,
 };
 use holdfast_cluster::{Address, Change, Name, NodeOptions, SLOTS, Slots};
+use holdfast_store::{Error, Reader, SYSTEM_DATABASE, Store, Writes};
 use std::{
     collections::VecDeque,
     sync::{
@@ -43,6 +44,45 @@ pub enum Order {
     Reset(bool, SyncSender<Result<(), String>>),
     /// Publish a message on all other nodes, once all below an LSN is durable.
     Publish(Vec<u8>, Vec<u8>, Lsn),
+}
+
+/// The data of a node lack slots that were its own before a version of the map, as the leader of its replica set says in them before it removes keys. Those who
+/// follow may not know that map yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emptied {
+    /// In which cluster.
+    pub cluster: u64,
+    /// The map in which they are another node's.
+    pub version: u64,
+}
+
+impl Emptied {
+    /// Where the data say so: a key of the system's database.
+    const KEY: &[u8] = b"\0emptied";
+
+    /// As the data say it.
+    pub fn read(store: &Store) -> Option<Emptied> {
+        let read = |value: Option<&[u8]>| {
+            let (cluster, version) = value?.split_at_checked(8)?;
+            let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
+            Some(Emptied { cluster: number(cluster)?, version: number(version)? })
+        };
+        // What cannot be read now is no reason to refuse reads.
+        store.get(SYSTEM_DATABASE, Self::KEY, read).ok().and_then(|(emptied, _)| emptied)
+    }
+
+    /// Has the data say so.
+    ///
+    /// # Errors
+    /// Nothing is written: see [`Store::run`].
+    pub fn write(self, store: &Store) -> Result<Lsn, Error> {
+        let value = [self.cluster.to_le_bytes(), self.version.to_le_bytes()].concat();
+        let write = |_: &mut Reader, writes: &mut Writes| {
+            writes.set(SYSTEM_DATABASE, Self::KEY, &value[..]);
+            Ok(())
+        };
+        store.run(&[Self::KEY], write).map(|((), lsn)| lsn)
+    }
 }
 
 /// A transfer of slots to another node, as this one tells of it.
@@ -97,6 +137,8 @@ pub struct Cluster {
     /// The transfers of slots that this node has begun, the last ones last.
     exports: Mutex<VecDeque<Arc<Export>>>,
     orders: OnceLock<UnboundedSender<Order>>,
+    /// As one that follows in a replica set: what its data have left behind.
+    emptied: Mutex<Option<Emptied>>,
 }
 
 impl Cluster {
@@ -115,7 +157,23 @@ impl Cluster {
             frozen: Mutex::default(),
             exports: Mutex::default(),
             orders: OnceLock::new(),
+            emptied: Mutex::default(),
         }
+    }
+
+    /// As one that follows in a replica set: its data are about to lack what they lack by this, unless more is known.
+    pub fn learn_emptied(&self, emptied: Emptied) {
+        let mut known = self.emptied.lock().expect("no holder panics");
+        if known.is_none_or(|known| known.cluster != emptied.cluster || known.version < emptied.version) {
+            *known = Some(emptied);
+        }
+    }
+
+    /// Whether the map that is known here is that of the data here, or a later one: by an earlier one, keys would seem to be gone that are another
+    /// node's.
+    pub fn knows_map_of_data(&self, view: &View) -> bool {
+        let emptied = self.emptied.lock().expect("no holder panics");
+        emptied.is_none_or(|emptied| emptied.cluster != view.cluster || emptied.version <= view.map.version())
     }
 
     /// Whether the server is one.

@@ -58,6 +58,8 @@ pub struct View {
     pub name: Name,
     /// Its number in the map.
     pub id: MemberId,
+    /// Its cluster.
+    pub cluster: u64,
     /// The nodes and their slots.
     pub map: Map,
     /// Whether a majority of those that decide is heard of.

@@ -108,7 +108,7 @@ impl Follower {
         &self.store.maintenance
     }
 
-    /// Applies some of what the log has durably, and not beyond; whether there may be more.
+    /// Applies some of what the log has durably, and not beyond, nor beyond what is written to the system's database; whether there may be more.
     ///
     /// # Errors
     /// The medium's, or what is on it is not what it should be: the store is to be given up.
@@ -124,9 +124,12 @@ impl Follower {
                         batch.lsn,
                         batch.payload,
                     )?;
-                    self.has_system_changes |=
-                        self.incoming.apply(engine, &mut self.places, batch.payload)?;
+                    let is_systems = self.incoming.apply(engine, &mut self.places, batch.payload)?;
                     self.epoch = batch.epoch;
+                    if is_systems {
+                        self.has_system_changes = true;
+                        return Ok(true);
+                    }
                 }
                 Step::End => return Ok(false),
                 Step::Overrun => return Err(Error::Unusable("what is to be applied was freed".into())),
