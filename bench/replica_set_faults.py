@@ -285,9 +285,11 @@ class Set:
                     reply = self.connect(leader, timeout=10).call(b"REPLICASET", *words)
                     if not isinstance(reply, Exception):
                         return int(reply)
-                    # It was done, and the reply is lost.
+                    # It was done, and the reply is lost; or another leader has undone it, before it was decided.
                     if words[0] == b"ADD" and "in the set already" in str(reply):
-                        return next(number for number, address, _ in self.status() if address == words[1])
+                        for number, address, _ in self.status():
+                            if address == words[1]:
+                                return number
                     if words[0] == b"REMOVE" and "no such server" in str(reply):
                         return int(words[1])
             except OSError:
