@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes to a replica set of three servers, beside a server alone and beside three of etcd, all on the same cores and the same disk, in turns.
 
-    cargo build --release
+    cargo build --release --workspace
     bench/replica_set.py [--rounds 3] [--seconds 4] [--binary target/release/holdfast]
 
 redis-benchmark writes values of 100 B from 50 clients, with 16 commands under way and with one, and from one client; the last at the leader of
-the set. CPU is that of the leader's process for a write, or of the server alone. etcd (package etcd-server) and its clients (bench/etcd_load, in Go)
+the set. CPU is that of the leader's process for a write, or of the server alone. "stubs" is a set whose followers do nothing: what the leader does by itself. etcd (package etcd-server) and its clients (bench/etcd_load, in Go)
 take part if they are there: values of 100 B from 50 clients and from 1000. Medians, with the least and the greatest in brackets, and ratios of
 medians.
 """
@@ -56,17 +56,36 @@ def alone(binary, args):
     return measured
 
 
-def replica_set(binary, args):
+def replica_set(binary, args, with_stubs=False):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     servers = Set(binary, folder)
     measured = {}
+    stubs = replace_followers(servers) if with_stubs else None
     for name, load in LOADS.items():
-        while (leader := servers.leader()) is None:
-            time.sleep(0.1)
+        leader = leader_of_set(servers)
         measured[name] = redis_benchmark(servers.places[leader][1], servers.processes[leader].pid, load, args.seconds)
     servers.end()
+    if stubs:
+        stubs.kill()
+        stubs.wait()
     shutil.rmtree(folder)
     return measured
+
+
+def leader_of_set(servers):
+    while (leader := servers.leader()) is None:
+        time.sleep(0.1)
+    return leader
+
+
+def replace_followers(servers):
+    """Has one process that does nothing take the place of those that follow."""
+    leader = leader_of_set(servers)
+    followers = [at for at in range(len(servers.places)) if at != leader]
+    for at in followers:
+        servers.kill(at)
+    bus = lambda at: str(servers.places[at][2])
+    return subprocess.Popen([ROOT / "target" / "release" / "stub_followers", bus(leader), *map(bus, followers)])
 
 
 def etcd(load, args):
@@ -125,7 +144,7 @@ def main():
         subprocess.run(["go", "build", "-o", load, "."], cwd=ROOT / "bench" / "etcd_load", check=True)
     rows = {}
     for _ in range(args.rounds):
-        kinds = {"alone": alone(binary, args), "set": replica_set(binary, args), "etcd": etcd(load, args) if load else {}}
+        kinds = {"alone": alone(binary, args), "set": replica_set(binary, args), "stubs": replica_set(binary, args, True), "etcd": etcd(load, args) if load else {}}
         for kind, measured in kinds.items():
             for name, (rate, cpu) in measured.items():
                 rows.setdefault((kind, name), []).append((rate, cpu))
@@ -134,9 +153,9 @@ def main():
         line = f"{kind:6} {name:17} {show([rate for rate, _ in measured])}/s"
         if measured[0][1] is not None:
             line += f", {show([cpu for _, cpu in measured], 2)} us of CPU"
-        if kind == "set":
+        if kind in ("set", "stubs"):
             cpu = lambda kind: statistics.median(cpu for _, cpu in rows[kind, name])
-            line += f"; {median(kind, name) / median('alone', name):.2f} of the rate alone, {cpu('set') / cpu('alone'):.2f} of its CPU"
+            line += f"; {median(kind, name) / median('alone', name):.2f} of the rate alone, {cpu(kind) / cpu('alone'):.2f} of its CPU"
         print(line)
     if load:
         best = max(median("etcd", name) for name in ETCD_LOADS)
