@@ -62,7 +62,7 @@ def replica_set(binary, args, with_stubs=False):
     measured = {}
     stubs = replace_followers(servers) if with_stubs else None
     for name, load in LOADS.items():
-        leader = leader_of_set(servers)
+        leader = servers.wait_for_leader()
         measured[name] = redis_benchmark(servers.places[leader][1], servers.processes[leader].pid, load, args.seconds)
     servers.end()
     if stubs:
@@ -72,15 +72,9 @@ def replica_set(binary, args, with_stubs=False):
     return measured
 
 
-def leader_of_set(servers):
-    while (leader := servers.leader()) is None:
-        time.sleep(0.1)
-    return leader
-
-
 def replace_followers(servers):
     """Has one process that does nothing take the place of those that follow."""
-    leader = leader_of_set(servers)
+    leader = servers.wait_for_leader()
     followers = [at for at in range(len(servers.places)) if at != leader]
     for at in followers:
         servers.kill(at)
@@ -144,7 +138,8 @@ def main():
         subprocess.run(["go", "build", "-o", load, "."], cwd=ROOT / "bench" / "etcd_load", check=True)
     rows = {}
     for _ in range(args.rounds):
-        kinds = {"alone": alone(binary, args), "set": replica_set(binary, args), "stubs": replica_set(binary, args, True), "etcd": etcd(load, args) if load else {}}
+        kinds = {"alone": alone(binary, args), "set": replica_set(binary, args), "stubs": replica_set(binary, args, with_stubs=True)}
+        kinds["etcd"] = etcd(load, args) if load else {}
         for kind, measured in kinds.items():
             for name, (rate, cpu) in measured.items():
                 rows.setdefault((kind, name), []).append((rate, cpu))

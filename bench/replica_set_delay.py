@@ -128,8 +128,7 @@ def round_trip(delay, count):
 def write(binary, delay, count):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     servers = FarSet(binary, folder, delay)
-    while (leader := servers.leader()) is None:
-        time.sleep(0.1)
+    leader = servers.wait_for_leader()
     with socket.create_connection(servers.places[leader][:2]) as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         request = b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100\r\n" + b"x" * 100 + b"\r\n"

@@ -326,6 +326,11 @@ class Set:
                 pass
         return None
 
+    def wait_for_leader(self):
+        while (at := self.leader()) is None:
+            time.sleep(0.1)
+        return at
+
     def end(self):
         for process in self.processes:
             process.send_signal(signal.SIGCONT)
@@ -545,9 +550,7 @@ class Cluster:
 
     @staticmethod
     def leader(servers):
-        while (at := servers.leader()) is None:
-            time.sleep(0.1)
-        return servers.connect(at, timeout=10)
+        return servers.connect(servers.wait_for_leader(), timeout=10)
 
     def knows_all(self, leader):
         info = leader.call(b"CLUSTER", b"INFO")
@@ -653,8 +656,8 @@ def main():
 def run(args, rng, sets):
     folder, network, disks = sets[0].folder, sets[0].network, sets[0].disks
     load = Load(sets)
-    while any(servers.leader() is None for servers in sets):
-        time.sleep(0.1)
+    for servers in sets:
+        servers.wait_for_leader()
     cluster = Cluster(sets) if args.slots else None
     threads = [threading.Thread(target=load.writer, args=(key,)) for key in load.keys]
     anywhere = [False] * READERS + [True] * READERS_ANYWHERE
