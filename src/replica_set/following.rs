@@ -23,14 +23,6 @@ const GATHER: Duration = Duration::from_millis(2);
 /// How often memory is looked after, and the log if it does not tell.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What a server that follows has of the data, as it comes to be.
-pub struct Followed {
-    /// The store, to be read until it leads.
-    pub store: Arc<Store>,
-    /// Whether functions were loaded or removed since this was asked last.
-    pub functions: Arc<AtomicBool>,
-}
-
 /// The thread.
 pub(super) struct Following {
     thread: JoinHandle<()>,
@@ -54,11 +46,11 @@ impl Shared {
 }
 
 impl Following {
-    /// Starts it. `followed` is told when the store is there to be read, and `leads` when it leads.
+    /// Starts it. `followed` is told of the store when it is there to be read, and `leads` when it leads.
     pub fn start(
         (io, options): (Arc<dyn Io>, Options),
         (set, replica, own): (Arc<ReplicaSet>, Arc<Replica>, MemberId),
-        (followed, leads): (oneshot::Sender<Followed>, oneshot::Sender<()>),
+        (followed, leads): (oneshot::Sender<Arc<Store>>, oneshot::Sender<()>),
     ) -> Result<Following, String> {
         let rest_bytes = REST_BYTES.min(options.log_bytes_max / 4);
         let share = rest_bytes / MEMBERS_MAX as u64 * (own % MEMBERS_MAX as u64);
@@ -103,7 +95,7 @@ struct Part {
 }
 
 impl Part {
-    fn run(mut self, followed: oneshot::Sender<Followed>, leads: oneshot::Sender<()>) {
+    fn run(mut self, followed: oneshot::Sender<Arc<Store>>, leads: oneshot::Sender<()>) {
         let Some(mut follower) = self.open() else { return };
         let log = follower.store().log().clone();
         assert!(self.shared.store.set(follower.store().clone()).is_ok(), "it is opened once");
@@ -111,7 +103,7 @@ impl Part {
         log.on_progress(Box::new(move || this.unpark()));
         // What was read here before the server began again was in its log. So from there on no read goes back.
         let shown_from = log.tail();
-        let (functions, mut followed) = (Arc::new(AtomicBool::new(false)), Some(followed));
+        let mut followed = Some(followed);
         let mut tended = Instant::now();
         while !self.shared.stops.load(Relaxed) {
             match self.replica.log() {
@@ -122,7 +114,6 @@ impl Part {
             }
             let more = done(follower.advance()) | done(follower.load());
             if follower.take_system_changes() {
-                functions.store(true, Relaxed);
                 self.set.tell_system_changes();
             }
             self.set.show_applied(follower.applied());
@@ -130,8 +121,7 @@ impl Part {
                 && let Some(followed) = followed.take()
             {
                 // If nobody waits for it, the server ends.
-                let shown = Followed { store: follower.store().clone(), functions: functions.clone() };
-                let _ = followed.send(shown);
+                let _ = followed.send(follower.store().clone());
             }
             // Nobody appends to the log of one that is elected before it leads.
             if self.shared.is_elected.load(Relaxed) && follower.applied() == log.tail() {

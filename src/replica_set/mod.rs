@@ -23,13 +23,12 @@ use crate::{
     server::replica_set::{CONNECTED, Other, ReplicaSet, View},
     util::runtime,
 };
-pub use following::Followed;
 use following::Following;
 use founding::Founding;
 use frame::Frame;
 use holdfast_consensus::{Change, EachBatch, MemberId, Replica, Role};
 use holdfast_io::Error;
-use holdfast_store::{Io, Options, Replication, replay_log};
+use holdfast_store::{Io, Options, Replication, Store, replay_log};
 use lending::Lending;
 use standing::{JOURNAL, Standing, State};
 use std::{
@@ -80,8 +79,8 @@ impl Running {
 
 /// What the thread tells.
 pub struct Events {
-    /// The server follows, and what it has can be read.
-    pub followed: oneshot::Receiver<Followed>,
+    /// The server follows, and what its store has can be read.
+    pub followed: oneshot::Receiver<Arc<Store>>,
     /// It is elected, in this term.
     pub elected: oneshot::Receiver<u64>,
     /// Its store leads.
@@ -255,7 +254,7 @@ struct Part {
     /// Until it is elected.
     electing: Option<oneshot::Sender<u64>>,
     /// Until it follows: who is told that there is a store, and that it leads.
-    showing: Option<(oneshot::Sender<Followed>, oneshot::Sender<()>)>,
+    showing: Option<(oneshot::Sender<Arc<Store>>, oneshot::Sender<()>)>,
     /// From then on.
     following: Option<Following>,
     woken: mpsc::Sender<()>,

@@ -25,49 +25,19 @@ use tokio::{
 /// How often it is looked whether functions have changed, slots are another set's, clients track keys, or scripts hold up one that is elected.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What a server waits for that shows what the leader of its set has written.
-pub(super) struct Following {
-    /// Whether functions were loaded or removed since this was asked last.
-    pub functions: Arc<AtomicBool>,
+/// What a server that follows waits for.
+pub(super) struct Election {
     /// It is elected, in this term.
     pub elected: oneshot::Receiver<u64>,
     /// Its store leads.
     pub leads: oneshot::Receiver<()>,
 }
 
-impl Following {
-    /// Has those told who have subscribed here of what is published at others.
-    pub fn tell_subscribers(&self, server: &Arc<Server>) {
-        let set = server.replica_set.as_ref().expect("one of a replica set");
-        // The server has the set.
-        let weak = Arc::downgrade(server);
-        set.messages.tell_by(move |message| {
-            if let Some(server) = weak.upgrade() {
-                server.tell(message);
-            }
-        });
-        if server.cluster.is_on() {
-            let weak = Arc::downgrade(server);
-            set.on_system_changes(move || {
-                if let Some(server) = weak.upgrade() {
-                    server.learn_emptied();
-                    server.workers_have_passed().blocking_recv();
-                }
-            });
-            server.learn_emptied();
-        }
-        let push = Arc::downgrade(&server.push);
-        set.messages.invalidation.tell_by(move |keys| {
-            if let Some(push) = push.upgrade() {
-                push.invalidate_here(keys);
-            }
-        });
-    }
-
-    /// Keeps the server as its store is until that leads; returns the term.
-    pub async fn until_elected(self, server: &Arc<Server>) -> u64 {
-        let Following { functions, elected, leads } = self;
-        let mut elected = pin!(told(elected));
+impl Election {
+    /// Keeps the server as its store is until it is elected and that leads; returns the term. `functions`: whether some may have been loaded or
+    /// removed since this was asked last.
+    pub async fn won(self, server: &Arc<Server>, functions: &AtomicBool) -> u64 {
+        let mut elected = pin!(told(self.elected));
         let mut slots = None;
         let term = loop {
             match time::timeout(TICK, &mut elected).await {
@@ -85,7 +55,7 @@ impl Following {
             }
             server.tend_copies();
         };
-        let mut leads = pin!(told(leads));
+        let mut leads = pin!(told(self.leads));
         // What only reads can be given up at any moment.
         server.busy.kill_all();
         while time::timeout(TICK, &mut leads).await.is_err() {
@@ -93,6 +63,37 @@ impl Following {
         }
         term
     }
+}
+
+/// Has a server hear what goes on in its set. Returns whether functions may have been loaded or removed since that was asked last.
+pub(super) fn take_part(server: &Arc<Server>) -> Arc<AtomicBool> {
+    let set = server.replica_set.as_ref().expect("one of a replica set");
+    // The server has the set.
+    let weak = Arc::downgrade(server);
+    set.messages.tell_by(move |message| {
+        if let Some(server) = weak.upgrade() {
+            server.tell(message);
+        }
+    });
+    let push = Arc::downgrade(&server.push);
+    set.messages.invalidation.tell_by(move |keys| {
+        if let Some(push) = push.upgrade() {
+            push.invalidate_here(keys);
+        }
+    });
+    // What has changed before somebody is told of it counts, too.
+    let functions = Arc::new(AtomicBool::new(true));
+    let (changed, weak) = (functions.clone(), Arc::downgrade(server));
+    set.on_system_changes(move || {
+        changed.store(true, Relaxed);
+        if let Some(server) = weak.upgrade()
+            && server.learn_emptied()
+        {
+            server.workers_have_passed().blocking_recv();
+        }
+    });
+    server.learn_emptied();
+    functions
 }
 
 /// What is told, if it ever is: who could tell it may have ended.

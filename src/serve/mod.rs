@@ -16,7 +16,7 @@ use crate::{
     metrics::Bound,
     net::{event_loop, listener::Listeners},
     replica,
-    replica_set::{self, Events, Followed, front::Front},
+    replica_set::{self, Events, front::Front},
     script::engine::load_libraries,
     server::{self, Server, apply, cluster::Cluster, limits, mailbox::Message, replica_set::ReplicaSet},
     takeover::{
@@ -26,7 +26,7 @@ use crate::{
     util::{runtime, version::VERSION},
 };
 use folder::{cannot_open, choose_data_folder, open_folder, open_store, store_options, tell_data_folder};
-use follow::{Following, answer, told};
+use follow::{Election, answer, take_part, told};
 use holdfast_io::Moment;
 use holdfast_store::Store;
 use service::State;
@@ -84,7 +84,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     }
     let (node, config) = (Arc::new(Cluster::new(&config)), Arc::new(config));
     let cluster = cluster::start(config.clone(), node.clone(), set.clone())?;
-    let (store, member, following) = match set.clone() {
+    let (store, member, election) = match set.clone() {
         None => {
             let dir = config.text(Opt::Dir);
             let store = open_store(&dir, io, options).map_err(|error| cannot_open(&dir, &error))?;
@@ -98,9 +98,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
             let Events { followed, elected, leads } = events;
             let front = Front::new(&config, set, node.clone(), &ROWS.table)?;
             match answer(&config, front, &mut hang_ups, told(followed))? {
-                Some(Followed { store, functions }) => {
-                    (store, Some(member), Some(Following { functions, elected, leads }))
-                }
+                Some(store) => (store, Some(member), Some(Election { elected, leads })),
                 None => {
                     service::tell(State::Ends);
                     cluster.into_iter().for_each(cluster::Running::end);
@@ -121,7 +119,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let (signals, mut listeners) = listen(&runtime, &server.config, adopted)?;
     let workers = Workers::start(&server, inboxes)?;
 
-    if following.is_none() {
+    if election.is_none() {
         cluster.iter().for_each(|cluster| cluster.serve(server.clone(), None));
     }
     let replica = replica::start(server.clone()).map_err(|e| format!("cannot start a thread: {e}"))?;
@@ -152,10 +150,10 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         let signalled = server.clone();
         signals.notify(move || signalled.shutdown.notify_one());
         tokio::task::spawn_local(reopening);
-        if let Some(following) = following {
-            following.tell_subscribers(&server);
+        if let Some(election) = election {
+            let functions = take_part(&server);
             log!(Notice, "Follows, and serves reads");
-            match accept_until(&server, &mut listeners, following.until_elected(&server)).await {
+            match accept_until(&server, &mut listeners, election.won(&server, &functions)).await {
                 Event::Ended(served) => return served.map(|()| None),
                 Event::Asked(term) => {
                     let serve = |cluster: &cluster::Running| cluster.serve(server.clone(), Some(term));

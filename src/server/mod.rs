@@ -367,11 +367,10 @@ impl Server {
         }
     }
 
-    /// As one that follows in a replica set, and a node of a cluster: learns which slots its data lack.
-    pub fn learn_emptied(&self) {
-        if let Some(emptied) = Emptied::read(&self.store) {
-            self.cluster.learn_emptied(emptied);
-        }
+    /// As one that follows in a replica set, learns which slots its data lack, if it is a node of a cluster. Whether that is news.
+    pub fn learn_emptied(&self) -> bool {
+        self.cluster.is_on()
+            && Emptied::read(&self.store).is_some_and(|emptied| self.cluster.learn_emptied(emptied))
     }
 
     /// As one that follows in a replica set, has its leader tell which keys change, if clients here track any. As long as it does not, their copies are

@@ -161,12 +161,15 @@ impl Cluster {
         }
     }
 
-    /// As one that follows in a replica set: its data are about to lack what they lack by this, unless more is known.
-    pub fn learn_emptied(&self, emptied: Emptied) {
+    /// As one that follows in a replica set: its data are about to lack what they lack by this, unless more is known. Whether that
+    /// is news.
+    pub fn learn_emptied(&self, emptied: Emptied) -> bool {
         let mut known = self.emptied.lock().expect("no holder panics");
-        if known.is_none_or(|known| known.cluster != emptied.cluster || known.version < emptied.version) {
+        let is_news = known.is_none_or(|it| it.cluster != emptied.cluster || it.version < emptied.version);
+        if is_news {
             *known = Some(emptied);
         }
+        is_news
     }
 
     /// Whether the map that is known here is that of the data here, or a later one: by an earlier one, keys would seem to be gone that are another
