@@ -12,7 +12,7 @@ mod undo;
 use std::{
     borrow::Cow,
     collections::HashSet,
-    iter, mem, slice,
+    mem, slice,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -22,7 +22,7 @@ use std::{
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result, WORD};
 use parking_lot::Mutex;
 
-use crate::{EXTENT, MAX_BYTES, Tx, owner::NOBODY, tx::Record};
+use crate::{EXTENT, MAX_BYTES, owner::NOBODY, tx::Record};
 use undo::{Undo, UndoLog};
 
 /// The folder of all its files.
@@ -243,11 +243,11 @@ impl Home {
             _ if pieces.is_empty() => write(),
             Method::Lat => {
                 write()?;
-                pieces.into_iter().try_for_each(|redo| self.apply(redo))?;
+                pieces.into_iter().try_for_each(|redo| self.store_each(records(redo)))?;
                 self.fence()
             }
             Method::None => {
-                pieces.into_iter().try_for_each(|redo| self.apply(redo))?;
+                pieces.into_iter().try_for_each(|redo| self.store_each(records(redo)))?;
                 write()
             }
             Method::Cow | Method::Latb => self.undoable(&pieces, write),
@@ -267,7 +267,7 @@ impl Home {
         for redo in pieces {
             match self.method {
                 Method::Cow => {
-                    self.each_store(redo, |store| {
+                    self.each_store(records(redo), |store| {
                         self.note(undo, slice::from_ref(&store))?;
                         self.fence()?;
                         self.store(&store)
@@ -275,7 +275,7 @@ impl Home {
                     fence()?;
                 }
                 _ => {
-                    self.each_batch(redo, |stores| {
+                    self.each_batch(records(redo), |stores| {
                         self.note(undo, stores)?;
                         fence()?;
                         stores.iter().try_for_each(|store| self.store(store))
@@ -301,11 +301,15 @@ impl Home {
     }
 
     /// Calls `f` with the stores that some redo records come to, many at once, of which none share a line.
-    fn each_batch(&self, redo: &[u8], mut f: impl FnMut(&[Store]) -> Result<()>) -> Result<()> {
+    fn each_batch<'r>(
+        &self,
+        records: impl IntoIterator<Item = Result<Record<'r>>>,
+        mut f: impl FnMut(&[Store]) -> Result<()>,
+    ) -> Result<()> {
         let (mut batch, mut len) = (Vec::new(), 0);
         let mut put =
             |batch: &mut Vec<_>| f(&lines::merge(mem::take(batch), |place, bytes| self.load(place, bytes))?);
-        self.each_store(redo, |store| {
+        self.each_store(records, |store| {
             len += store.bytes.len();
             batch.push(store);
             if len > BATCH_BYTES {
@@ -317,21 +321,22 @@ impl Home {
         if batch.is_empty() { Ok(()) } else { put(&mut batch) }
     }
 
-    /// Does what some redo records say, one behind another, as far as they concern extents that there is memory for; durable once this thread has fenced.
-    pub fn apply(&self, redo: &[u8]) -> Result<()> {
-        self.each_batch(redo, |stores| stores.iter().try_for_each(|store| self.store(store)))
+    /// Does what a redo record says, as far as it concerns extents that there is memory for; durable once this thread has fenced.
+    pub fn apply(&self, record: &Record) -> Result<()> {
+        self.store_each([Ok(*record)])
     }
 
-    /// Writes bytes at an offset, as a redo record would.
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut tx = Tx::new();
-        tx.write(offset, bytes);
-        self.apply(&tx.buf)
+    fn store_each<'r>(&self, records: impl IntoIterator<Item = Result<Record<'r>>>) -> Result<()> {
+        self.each_batch(records, |stores| stores.iter().try_for_each(|store| self.store(store)))
     }
 
     /// Calls `f` with the stores that some redo records come to.
-    fn each_store<'r>(&self, redo: &'r [u8], mut f: impl FnMut(Store<'r>) -> Result<()>) -> Result<()> {
-        for record in records(redo) {
+    fn each_store<'r>(
+        &self,
+        records: impl IntoIterator<Item = Result<Record<'r>>>,
+        mut f: impl FnMut(Store<'r>) -> Result<()>,
+    ) -> Result<()> {
+        for record in records {
             let (offset, bytes) = match record? {
                 Record::Write { offset, bytes } => (offset, Cow::Borrowed(bytes)),
                 Record::Fill { offset, len, byte } => (offset, Cow::Owned(vec![byte; len])),
@@ -544,17 +549,10 @@ impl Queue {
     }
 }
 
-/// Redo records, one behind another. Stops after an error.
-fn records(mut redo: &[u8]) -> impl Iterator<Item = Result<Record<'_>>> {
-    iter::from_fn(move || {
-        if redo.is_empty() {
-            return None;
-        }
-        let split = Record::split(redo);
-        redo = split.as_ref().map_or(&[], |(_, behind)| *behind);
-        let unknown = || Error::corrupt(PAGES, 0, "a redo record of no known kind");
-        Some(split.map(|(record, _)| record).ok_or_else(unknown))
-    })
+/// Redo records, one behind another.
+fn records(redo: &[u8]) -> impl Iterator<Item = Result<Record<'_>>> {
+    let unknown = || Error::corrupt(PAGES, 0, "a redo record of no known kind");
+    Record::all(redo).map(move |record| record.ok_or_else(unknown))
 }
 
 /// What the word of an extent says; zero: nobody has it.

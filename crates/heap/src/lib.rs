@@ -78,7 +78,7 @@ pub use load::{Load, VerifyReport};
 pub use recovery::Recovery;
 pub use room::RoomNeeded;
 pub use salvage::DamagedPage;
-pub use tx::{Record, Tx, put_write, record_len};
+pub use tx::{Record, Tx, put_write};
 
 use crate::{
     file::{Entry, PageFile},

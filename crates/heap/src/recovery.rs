@@ -28,21 +28,16 @@ impl Recovery {
         Recovery { heap, arenas, waiting: Vec::new() }
     }
 
-    /// Takes in the redo record at the start of `redo`. Returns its length in bytes.
-    pub fn apply(&mut self, redo: &[u8]) -> Result<usize> {
-        let Some((record, behind)) = Record::split(redo) else {
-            return Err(self.invalid(0, "a redo record of no known kind, or cut short"));
-        };
-        match record {
-            Record::Write { offset, bytes } => self.write(offset, bytes)?,
-            Record::Fill { offset, len, byte } => self.write(offset, &vec![byte; len])?,
-            Record::Owner { extent, owner, used } => self.set_owner(extent, owner, used)?,
+    /// Takes in what a redo record says.
+    pub fn apply(&mut self, record: &Record) -> Result<()> {
+        match *record {
+            Record::Write { offset, bytes } => self.write(offset, bytes),
+            Record::Fill { offset, len, byte } => self.write(offset, &vec![byte; len]),
+            Record::Owner { extent, owner, used } => self.set_owner(extent, owner, used),
         }
-        Ok(redo.len() - behind.len())
     }
 
-    /// Writes bytes at an offset: what a record says, or an item's entry.
-    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.heap.memory.len() as u64 * EXTENT) {
             return Err(self.invalid(offset, "a redo record reaches beyond the heap"));

@@ -1,6 +1,6 @@
 //! Redo records: what a transaction changed, in a form that replay can apply again.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use crate::{Full, Heap};
 
@@ -277,10 +277,22 @@ impl<'r> Record<'r> {
         };
         Some((record, behind))
     }
+
+    /// The records of some redo, one behind another; `None`, at the end, for what is cut short or of no known kind.
+    pub fn all(mut redo: &'r [u8]) -> impl Iterator<Item = Option<Record<'r>>> {
+        iter::from_fn(move || {
+            if redo.is_empty() {
+                return None;
+            }
+            let split = Record::split(redo);
+            redo = split.map_or(&[], |(_, behind)| behind);
+            Some(split.map(|(record, _)| record))
+        })
+    }
 }
 
 /// The length of the redo record at the start of `record`, if there is a whole one.
-pub fn record_len(record: &[u8]) -> Option<usize> {
+fn record_len(record: &[u8]) -> Option<usize> {
     let head: &[u8; RECORD] = record.first_chunk()?;
     let len = RECORD
         + match head[0] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::world::checkpoint_now;
-use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, HeapRoot, Load, PAGE, Tx};
+use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, HeapRoot, Load, PAGE, Record, Tx};
 use holdfast_io::{Io, RealIo, SimIo};
 
 const OPTIONS: HeapOptions = HeapOptions { max_bytes: 16 * EXTENT, arenas: 2 };
@@ -14,11 +14,11 @@ fn create(sim: &SimIo) -> (Arc<Heap>, Vec<Arena>) {
 }
 
 /// Opens what a checkpoint has left, and applies redo.
-fn open(sim: &dyn Io, root: &HeapRoot, mut redo: &[u8]) -> (Arc<Heap>, Vec<Arena>) {
+fn open(sim: &dyn Io, root: &HeapRoot, redo: &[u8]) -> (Arc<Heap>, Vec<Arena>) {
     let file = sim.open("heap", false).unwrap();
     let (heap, mut recovery) = Heap::open(file, OPTIONS, root).unwrap();
-    while !redo.is_empty() {
-        redo = &redo[recovery.apply(redo).unwrap()..];
+    for record in Record::all(redo) {
+        recovery.apply(&record.unwrap()).unwrap();
     }
     let arenas = recovery.finish().unwrap();
     arenas.iter().for_each(|arena| arena.check().unwrap());
@@ -262,9 +262,8 @@ fn redo_for_a_damaged_page_is_an_error_every_time() {
         }
     }
     let (_, mut recovery) = Heap::open(sim.open("heap", false).unwrap(), OPTIONS, &root).unwrap();
-    let mut rest = &redo[..];
-    while !rest.is_empty() {
-        rest = &rest[recovery.apply(rest).unwrap()..];
+    for record in Record::all(&redo) {
+        recovery.apply(&record.unwrap()).unwrap();
     }
     let mut arenas = recovery.finish().unwrap();
     for _ in 0..2 {

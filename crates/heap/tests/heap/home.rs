@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::world::Random;
-use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, Home, HomeMethod, Image, Tx};
+use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, Home, HomeMethod, Image, Record, Tx};
 use holdfast_io::{Error, Fault, Io, Result, SimIo};
 
 const OPTIONS: HeapOptions = HeapOptions { max_bytes: 16 * EXTENT, arenas: 2 };
@@ -46,7 +46,9 @@ fn state(states: &[(Vec<Image>, Vec<Block>)], arenas: &[Arena]) -> Option<usize>
 /// Opens what is there, as a start does.
 fn open(sim: &SimIo, method: HomeMethod, log: &[Vec<u8>]) -> Result<(Arc<Home>, Arc<Heap>, Vec<Arena>)> {
     let home = Home::open(Arc::new(sim.clone()), STORE, OPTIONS.arenas, method)?;
-    log.iter().try_for_each(|redo| home.apply(redo))?;
+    for record in log.iter().flat_map(|redo| Record::all(redo)) {
+        home.apply(&record.unwrap())?;
+    }
     home.fence()?;
     let (heap, arenas) = Heap::open_home(home.clone(), OPTIONS)?;
     Ok((home, heap, arenas))

@@ -321,12 +321,13 @@ impl World {
         for record in self.log[self.superblock.replay_from..].iter().flat_map(|batch| &batch.records) {
             match record {
                 Record::Redo(redo) => {
-                    let mut redo = &redo[..];
-                    while !redo.is_empty() {
-                        redo = &redo[recovery.apply(redo)?..];
+                    for record in holdfast_heap::Record::all(redo) {
+                        recovery.apply(&record.unwrap())?;
                     }
                 }
-                Record::Item(offset, bytes) => recovery.write(*offset, bytes)?,
+                Record::Item(offset, bytes) => {
+                    recovery.apply(&holdfast_heap::Record::Write { offset: *offset, bytes })?
+                }
             }
             if self.random.chance(100) {
                 heap.load_next(Load::All, 10_000)?;

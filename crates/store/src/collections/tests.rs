@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_heap::{Arena, Heap, HeapOptions, HeapRoot, Tx};
+use holdfast_heap::{Arena, Heap, HeapOptions, HeapRoot, Record, Tx};
 use holdfast_io::{Io, SimIo};
 
 use super::{
@@ -148,9 +148,8 @@ fn replay_restores_what_was_there() {
         objects.check(&arena, cx);
 
         let (_heap, mut recovery) = Heap::open(file, OPTIONS, &root.unwrap()).unwrap();
-        let mut rest = &log[..];
-        while !rest.is_empty() {
-            rest = &rest[recovery.apply(rest).unwrap()..];
+        for record in Record::all(&log) {
+            recovery.apply(&record.unwrap()).unwrap();
         }
         let mut recovered = recovery.finish().unwrap().pop().unwrap();
         objects.check(&recovered, cx);

@@ -10,7 +10,7 @@ use crate::{
     },
     partition::{Appended, observers::Notify},
 };
-use holdfast_heap::{Tx, record_len};
+use holdfast_heap::Tx;
 use holdfast_log::{BATCH_HEADER, Log, Lsn, batch_len};
 use std::sync::atomic::{Ordering::Release, fence};
 
@@ -164,14 +164,12 @@ impl Batch {
     pub(crate) fn part(&mut self, keeps: bool) {
         let (mut at, payload) = (0, &self.tx.buf[..]);
         while at < payload.len() {
-            let rest = &payload[at..];
-            at += match payload::next(rest).expect("a payload of ours") {
+            at += match payload::next(&payload[at..]).expect("a payload of ours") {
                 Next::Nothing(len) => len,
                 Next::Item(_, len) => len,
-                Next::Redo => {
-                    let len = record_len(rest).expect("a record of ours");
-                    self.redo.buf.extend_from_slice(&rest[..len]);
-                    len
+                Next::Redo(_, record) => {
+                    self.redo.buf.extend_from_slice(record);
+                    record.len()
                 }
             };
         }

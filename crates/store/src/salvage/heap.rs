@@ -6,9 +6,8 @@ use crate::{
     format::{
         HEAP,
         digest::{Digest, SLOTS, Secret, hash_slot},
-        entry_word::{EntryWord, Type, class_bytes, size_class},
-        item,
-        payload::{self, Next, corrupt_batch},
+        entry_word::{EntryWord, Type, class_bytes},
+        payload::Changes,
         superblock::Superblock,
     },
     partition::{
@@ -20,7 +19,7 @@ use crate::{
 };
 use holdfast_heap::{Arena, Heap, HeapOptions, Home, HomeMethod, Recovery};
 use holdfast_io::{Error, Io, Result};
-use holdfast_log::{BATCH_HEADER, Lsn};
+use holdfast_log::Lsn;
 use std::{collections::HashMap, sync::Arc};
 
 /// A heap to which the log is being replayed.
@@ -29,6 +28,7 @@ pub struct Replaying {
     recovery: Recovery,
     /// Whether the log has all that was changed since the last checkpoint.
     has_redo: bool,
+    changes: Changes,
     secret: Secret,
 }
 
@@ -81,7 +81,8 @@ impl DamagedHeap {
             }
         };
         let has_redo = matches!(superblock.home, None | Some(HomeMethod::Lat));
-        Ok(Replaying { heap, recovery, has_redo, secret: superblock.secret() })
+        let changes = Changes::default();
+        Ok(Replaying { heap, recovery, has_redo, changes, secret: superblock.secret() })
     }
 
     /// The physical database of each logical one, if that is known.
@@ -163,21 +164,7 @@ impl Replaying {
         if !self.has_redo {
             return Ok(());
         }
-        let (mut at, mut items) = (0, Vec::new());
-        while at < bytes.len() {
-            at += match payload::next(&bytes[at..]).map_err(|what| corrupt_batch(lsn, what))? {
-                Next::Nothing(len) => len,
-                Next::Redo => self.recovery.apply(&bytes[at..])?,
-                Next::Item(item, len) => {
-                    if item.kind != item::CANCELLED {
-                        let at = lsn + (BATCH_HEADER + at) as u64;
-                        items.push((item.slot, EntryWord::item_bytes(at, size_class(len))));
-                    }
-                    len
-                }
-            };
-        }
-        items.into_iter().try_for_each(|(slot, location)| self.recovery.write(slot, &location))
+        self.changes.each(lsn, bytes, |change| self.recovery.apply(change))
     }
 
     /// The heap with all that was replayed. Tells the pages that are damaged.

@@ -14,11 +14,7 @@ use crate::{
         Engine,
         locks::{LockWait, Locks},
     },
-    format::{
-        entry_word::{EntryWord, size_class},
-        item,
-        payload::{self, Next, corrupt_batch},
-    },
+    format::payload::{Changes, corrupt_batch},
     maintenance::{Maintenance, checkpoint::Followed, freezer},
     partition::{
         databases::{DATABASES, SYSTEM_DATABASE},
@@ -27,7 +23,7 @@ use crate::{
 };
 use holdfast_heap::{EXTENT, Heap, Load, Record};
 use holdfast_io::{Error, Io, Result};
-use holdfast_log::{BATCH_HEADER, Cursor, Log, Lsn, Step};
+use holdfast_log::{Cursor, Log, Lsn, Step};
 use std::{sync::Arc, time::Instant};
 
 /// Bytes of log that are applied until others are looked after.
@@ -118,13 +114,8 @@ impl Follower {
         while self.cursor.lsn() < until {
             match self.cursor.step()? {
                 Step::Batch(batch) => {
-                    self.incoming.read(
-                        &engine.shared.heap,
-                        self.places.len() as u16,
-                        batch.lsn,
-                        batch.payload,
-                    )?;
-                    let is_systems = self.incoming.apply(engine, &mut self.places, batch.payload)?;
+                    let is_systems =
+                        self.incoming.apply(engine, &mut self.places, batch.lsn, batch.payload)?;
                     self.epoch = batch.epoch;
                     if is_systems {
                         self.has_system_changes = true;
@@ -240,88 +231,68 @@ impl Follower {
 /// A batch as it is applied. Its memory is used again for the next one.
 #[derive(Default)]
 struct Incoming {
-    /// What it changes, in order.
-    changes: Vec<Change>,
-    locations: Vec<Change>,
-    /// The partitions that it is about, in order.
+    changes: Changes,
+    reach: Reach,
+}
+
+/// What a batch is about.
+#[derive(Default)]
+struct Reach {
+    /// The partitions, in order.
     partitions: Vec<u16>,
     /// Whether it changes what the databases are.
     is_remapped: bool,
 }
 
-/// What a batch changes. Bytes are named by where they lie in its payload.
-#[derive(Clone, Copy)]
-enum Change {
-    Write { offset: u64, at: usize, len: usize },
-    Fill { offset: u64, len: usize, byte: u8 },
-    Owner { extent: u32, owner: u16, used: u16 },
-    Location { offset: u64, bytes: [u8; 6] },
+impl Incoming {
+    /// Applies the batch at an LSN; whether it writes to the system's database.
+    fn apply(
+        &mut self,
+        engine: &Engine,
+        places: &mut [IndexPlaces],
+        lsn: Lsn,
+        payload: &[u8],
+    ) -> Result<bool> {
+        let heap = &engine.shared.heap;
+        let Incoming { changes, reach } = self;
+        reach.partitions.clear();
+        reach.is_remapped = false;
+        changes.each(lsn, payload, |change| reach.add(heap, change))?;
+        reach.complete(places.len() as u16, lsn)?;
+        if reach.partitions.is_empty() {
+            return Ok(false);
+        }
+        let locks = Locks::take(engine, &reach.partitions, LockWait::Endless);
+        let mut locks = locks.expect("it waits as long as it takes");
+        changes.each(lsn, payload, |change| change_heap(heap, &mut locks, places, change))?;
+        if reach.is_remapped {
+            for logical in 0..DATABASES as u8 {
+                engine.shared.databases.set(logical, locks.get(0).database_map(logical));
+            }
+        }
+        let mut is_systems = false;
+        for &partition in &reach.partitions {
+            let places = &mut places[usize::from(partition)];
+            is_systems |= places.have_written(SYSTEM_DATABASE);
+            locks.get(partition).follow(&engine.shared, places)?;
+        }
+        locks.end();
+        Ok(is_systems)
+    }
 }
 
-impl Incoming {
-    /// Takes in the payload of the batch at an LSN.
-    fn read(&mut self, heap: &Heap, partitions: u16, lsn: Lsn, payload: &[u8]) -> Result<()> {
-        let invalid = |what: &'static str| corrupt_batch(lsn, what);
-        self.changes.clear();
-        self.locations.clear();
-        self.partitions.clear();
-        self.is_remapped = false;
-        let mut at = 0;
-        while at < payload.len() {
-            let rest = &payload[at..];
-            at += match payload::next(rest).map_err(invalid)? {
-                Next::Nothing(len) => len,
-                Next::Redo => {
-                    let split = Record::split(rest);
-                    let (record, behind) =
-                        split.ok_or_else(|| invalid("a redo record of no known kind, or cut short"))?;
-                    let len = rest.len() - behind.len();
-                    self.changes.push(match record {
-                        Record::Write { offset, bytes } => {
-                            Change::Write { offset, at: at + len - bytes.len(), len: bytes.len() }
-                        }
-                        Record::Fill { offset, len, byte } => Change::Fill { offset, len, byte },
-                        Record::Owner { extent, owner, used } => Change::Owner { extent, owner, used },
-                    });
-                    len
-                }
-                Next::Item(item, len) => {
-                    if item.kind != item::CANCELLED {
-                        let at = lsn + (BATCH_HEADER + at) as u64;
-                        let bytes = EntryWord::item_bytes(at, size_class(len));
-                        self.locations.push(Change::Location { offset: item.slot, bytes });
-                    }
-                    len
-                }
-            };
-        }
-        // Last, because an entry may have moved after its item's record.
-        self.changes.append(&mut self.locations);
-        for at in 0..self.changes.len() {
-            self.find_partitions(heap, self.changes[at])?;
-        }
-        match self.is_remapped {
-            // Who has locked one partition relies on what the databases are.
-            true => self.partitions = (0..partitions).collect(),
-            false => self.partitions.sort_unstable(),
-        }
-        match self.partitions.last() {
-            Some(last) if *last >= partitions => Err(invalid("it is of a partition that there is not")),
-            _ => Ok(()),
-        }
-    }
-
+impl Reach {
     /// Adds the partitions that a change is about.
-    fn find_partitions(&mut self, heap: &Heap, change: Change) -> Result<()> {
-        let (offset, len) = match change {
-            Change::Owner { extent, owner, used } => {
+    fn add(&mut self, heap: &Heap, change: &Record) -> Result<()> {
+        let (offset, len) = match *change {
+            Record::Owner { extent, owner, used } => {
                 let old = heap.arena_at(u64::from(extent) * EXTENT);
                 let new = heap.new_owner(extent, owner, used)?;
                 old.into_iter().chain(new).for_each(|partition| self.add_partition(partition));
                 return Ok(());
             }
-            Change::Write { offset, len, .. } | Change::Fill { offset, len, .. } => (offset, len),
-            Change::Location { offset, bytes } => (offset, bytes.len()),
+            Record::Write { offset, bytes } => (offset, bytes.len()),
+            Record::Fill { offset, len, .. } => (offset, len),
         };
         self.is_remapped |= changes_database_map(offset, len);
         let partitions = pieces(offset, len).filter_map(|(offset, _)| heap.arena_at(offset));
@@ -335,47 +306,36 @@ impl Incoming {
         }
     }
 
-    /// Applies it; whether it writes to the system's database.
-    fn apply(&self, engine: &Engine, places: &mut [IndexPlaces], payload: &[u8]) -> Result<bool> {
-        if self.partitions.is_empty() {
-            return Ok(false);
+    /// All changes of the batch are added; there are so many partitions.
+    fn complete(&mut self, partitions: u16, lsn: Lsn) -> Result<()> {
+        match self.is_remapped {
+            // Who has locked one partition relies on what the databases are.
+            true => self.partitions = (0..partitions).collect(),
+            false => self.partitions.sort_unstable(),
         }
-        let heap = &engine.shared.heap;
-        let locks = Locks::take(engine, &self.partitions, LockWait::Endless);
-        let mut locks = locks.expect("it waits as long as it takes");
-        for &change in &self.changes {
-            match change {
-                Change::Write { offset, at, len } => {
-                    write(heap, &mut locks, places, offset, &payload[at..at + len]);
-                }
-                Change::Fill { offset, len, byte } => {
-                    write(heap, &mut locks, places, offset, &vec![byte; len]);
-                }
-                Change::Owner { extent, owner, used } => {
-                    if let Some(old) = heap.arena_at(u64::from(extent) * EXTENT) {
-                        locks.get(old).arena.lose(extent);
-                    }
-                    if let Some(new) = heap.new_owner(extent, owner, used)? {
-                        locks.get(new).arena.gain(extent, owner, used);
-                    }
-                }
-                Change::Location { offset, bytes } => write(heap, &mut locks, places, offset, &bytes),
+        match self.partitions.last() {
+            Some(last) if *last >= partitions => {
+                Err(corrupt_batch(lsn, "it is of a partition that there is not"))
             }
+            _ => Ok(()),
         }
-        if self.is_remapped {
-            for logical in 0..DATABASES as u8 {
-                engine.shared.databases.set(logical, locks.get(0).database_map(logical));
-            }
-        }
-        let mut is_systems = false;
-        for &partition in &self.partitions {
-            let places = &mut places[usize::from(partition)];
-            is_systems |= places.have_written(SYSTEM_DATABASE);
-            locks.get(partition).follow(&engine.shared, places)?;
-        }
-        locks.end();
-        Ok(is_systems)
     }
+}
+
+fn change_heap(heap: &Heap, locks: &mut Locks, places: &mut [IndexPlaces], change: &Record) -> Result<()> {
+    match *change {
+        Record::Write { offset, bytes } => write(heap, locks, places, offset, bytes),
+        Record::Fill { offset, len, byte } => write(heap, locks, places, offset, &vec![byte; len]),
+        Record::Owner { extent, owner, used } => {
+            if let Some(old) = heap.arena_at(u64::from(extent) * EXTENT) {
+                locks.get(old).arena.lose(extent);
+            }
+            if let Some(new) = heap.new_owner(extent, owner, used)? {
+                locks.get(new).arena.gain(extent, owner, used);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The parts of a range that lie in one extent each: offsets and lengths.

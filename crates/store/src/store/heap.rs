@@ -2,16 +2,10 @@
 //! another way than the last time.
 
 use super::options::Options;
-use crate::format::{
-    HEAP,
-    entry_word::{EntryWord, size_class},
-    item,
-    payload::{self, Next, corrupt_batch},
-    superblock::Superblock,
-};
-use holdfast_heap::{Arena, Heap, HeapOptions, Home, HomeMethod, Recovery, record_len};
+use crate::format::{HEAP, payload::Changes, superblock::Superblock};
+use holdfast_heap::{Arena, Heap, HeapOptions, Home, HomeMethod, Recovery};
 use holdfast_io::{AlignedBuf, Durability, Error, File, Io, Result};
-use holdfast_log::{BATCH_HEADER, Log, Lsn, Participant};
+use holdfast_log::{Log, Lsn, Participant};
 use std::{io::ErrorKind, sync::Arc};
 
 /// The file is moved in parts of this size; those that are zero take no room.
@@ -23,8 +17,7 @@ pub(super) struct Opened {
     options: HeapOptions,
     /// Whether the log has all that was changed since the last checkpoint. Else it has only items, to which the heap refers.
     has_redo: bool,
-    /// Items of a batch, by the heap offsets of their entries.
-    items: Vec<(u64, [u8; 6])>,
+    changes: Changes,
     rules: Rules,
 }
 
@@ -128,7 +121,7 @@ impl Opened {
             rules.apply(heap);
         }
         let has_redo = matches!(superblock.home, None | Some(HomeMethod::Lat));
-        Ok(Opened { target, options: heap_options, has_redo, items: Vec::new(), rules })
+        Ok(Opened { target, options: heap_options, has_redo, changes: Changes::default(), rules })
     }
 
     /// Takes in what a batch of the log has changed.
@@ -136,23 +129,10 @@ impl Opened {
         if !self.has_redo {
             return Ok(());
         }
-        self.items.clear();
-        let mut at = 0;
-        while at < bytes.len() {
-            at += match payload::next(&bytes[at..]).map_err(|what| corrupt_batch(lsn, what))? {
-                Next::Nothing(len) => len,
-                Next::Redo => self.target.apply(&bytes[at..])?,
-                Next::Item(item, len) => {
-                    if item.kind != item::CANCELLED {
-                        let at = lsn + (BATCH_HEADER + at) as u64;
-                        self.items.push((item.slot, EntryWord::item_bytes(at, size_class(len))));
-                    }
-                    len
-                }
-            };
+        match &mut self.target {
+            Target::Memory(_, recovery) => self.changes.each(lsn, bytes, |change| recovery.apply(change)),
+            Target::Home(home) => self.changes.each(lsn, bytes, |change| home.apply(change)),
         }
-        // Last, because an entry may have moved after its item's record.
-        self.items.iter().try_for_each(|(slot, location)| self.target.write(*slot, location))
     }
 
     /// The heap, with all that was replayed so far, to be followed.
@@ -188,28 +168,6 @@ impl Rules {
         heap.on_unreadable(self.on_unreadable);
         if heap.absent_bytes() > self.memory_bytes_max as u64 / 2 {
             heap.use_small_pages();
-        }
-    }
-}
-
-impl Target {
-    /// Takes in the redo record at the start of `record`; returns its length.
-    fn apply(&mut self, record: &[u8]) -> Result<usize> {
-        match self {
-            Target::Memory(_, redo) => redo.apply(record),
-            Target::Home(home) => {
-                let len = record_len(record).ok_or_else(|| {
-                    Error::corrupt("log", 0, "a redo record is of no known kind, or cut short")
-                })?;
-                home.apply(&record[..len]).map(|()| len)
-            }
-        }
-    }
-
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        match self {
-            Target::Memory(_, redo) => redo.write(offset, bytes),
-            Target::Home(home) => home.write(offset, bytes),
         }
     }
 }
