@@ -205,8 +205,12 @@ fn rename(call: &mut Call, txn: &mut Txn) -> Answer {
         call.out.int(0);
         return Ok(Done);
     }
+    let replaces = replaces(call, txn, db, to);
     txn.rename(db, from, db, to)?;
     if from != to {
+        if replaces {
+            call.notify(Class::NEW, "new", to);
+        }
         call.notify(Class::GENERIC, "rename_from", from);
         call.notify(Class::GENERIC, "rename_to", to);
     }
@@ -215,6 +219,11 @@ fn rename(call: &mut Call, txn: &mut Txn) -> Answer {
         false => call.out.ok(),
     }
     Ok(Done)
+}
+
+/// Whether a key is told to be new though there is one already: another one takes its place.
+fn replaces(call: &Call, txn: &mut Txn, db: u8, key: &[u8]) -> bool {
+    call.notifies(Class::NEW) && txn.exists(db, key)
 }
 
 fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -239,8 +248,12 @@ fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
     if (db, from) == (to_db, to) {
         return Err(SAME);
     }
+    let replaces = replaces(call, txn, to_db, to);
     let copied = (replace || !txn.exists(to_db, to)) && txn.copy(db, from, to_db, to)?;
     if copied {
+        if replaces {
+            call.notify_in(to_number, Class::NEW, "new", to);
+        }
         call.notify_in(to_number, Class::GENERIC, "copy_to", to);
     }
     call.reply_int(copied.into())

@@ -218,7 +218,8 @@ fn srem(call: &mut Call, txn: &mut Txn) -> Answer {
 fn smove(call: &mut Call, txn: &mut Txn) -> Answer {
     let [from, to, member] = [1, 2, 3].map(|index| call.args.at(index));
     let db = call.db();
-    let adds = call.notifies(Class::SET) && !txn.set_at(db, to)?.is_some_and(|set| set.contains(member));
+    let has = |set: Set| set.contains(member);
+    let adds = call.notifies(Class::SET) && !txn.set_at(db, to).is_ok_and(|set| set.is_some_and(has));
     let moved = txn.set_move(db, from, to, member)?;
     if moved && from != to {
         call.notify_taken(txn, Class::SET, "srem", from);

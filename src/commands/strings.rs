@@ -3,7 +3,7 @@
 use crate::{
     command::error::NOT_INTEGER,
     commands::{
-        expire_time::{self, Unit},
+        expire_time::{self, ExpireTime, Unit},
         lcs,
         prelude::*,
     },
@@ -326,15 +326,15 @@ fn set(call: &mut Call, txn: &mut Txn) -> Answer {
             wants_old = true;
         } else if is("keepttl") && expires.is_none() {
             keep = true;
-        } else if let Some(unit) = expire_time::option(call, next).filter(|_| !keep && expires.is_none()) {
-            expires = Some((unit, next + 1));
+        } else if let Some(given) = expire_time::option(call, next).filter(|it| !keep && fits(*it, expires)) {
+            expires = Some((given, next + 1));
             next += 1;
         } else {
             return Err(SYNTAX);
         }
         next += 1;
     }
-    let expires = expires.map(|(unit, at)| expire_time::time(call, txn, unit, at)).transpose()?;
+    let expires = expires.map(|(given, at)| expire_time::time(call, txn, given, at)).transpose()?;
     let db = call.db();
     if wants_old {
         write_value(call, txn)?;
@@ -357,6 +357,11 @@ fn set(call: &mut Call, txn: &mut Txn) -> Answer {
         (false, false) => call.out.null(),
     }
     Ok(Done)
+}
+
+/// Whether an option that says a time may follow the one before, and its argument: the same one may, and the last of them counts.
+fn fits(given: ExpireTime, before: Option<(ExpireTime, usize)>) -> bool {
+    before.is_none_or(|(before, _)| before == given)
 }
 
 fn setnx(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -395,18 +400,29 @@ fn get_del(call: &mut Call, txn: &mut Txn) -> Answer {
 }
 
 fn get_ex(call: &mut Call, txn: &mut Txn) -> Answer {
-    let change = match call.args.len() {
-        2 => None,
-        3 if call.is(2, "persist") => Some(None),
-        4 => Some(Some(expire_time::option(call, 2).ok_or(SYNTAX)?)),
-        _ => return Err(SYNTAX),
-    };
+    let (mut persists, mut expires) = (false, None);
+    let mut next = 2;
+    while next < call.args.len() {
+        if call.is(next, "persist") && expires.is_none() {
+            persists = true;
+        } else if let Some(given) =
+            expire_time::option(call, next).filter(|it| !persists && fits(*it, expires))
+        {
+            expires = Some((given, next + 1));
+            next += 1;
+        } else {
+            return Err(SYNTAX);
+        }
+        next += 1;
+    }
     write_value(call, txn)?;
+    if call.args.len() == 2 {
+        return Ok(Done);
+    }
     let (db, key) = (call.db(), call.args.at(1));
-    let Some(given) = change else { return Ok(Done) };
     // Without a key it does not matter which time was given.
     let Some(old) = txn.expiry(db, key) else { return Ok(Done) };
-    let event = match given.map(|given| expire_time::time(call, txn, given, 3)).transpose()? {
+    let event = match expires.map(|(given, at)| expire_time::time(call, txn, given, at)).transpose()? {
         Some(at) if txn.has_expired(at) => txn.remove(db, key).then_some("del"),
         Some(at) => txn.set_expiry(db, key, Some(at))?.then_some("expire"),
         None => (old.is_some() && txn.set_expiry(db, key, None)?).then_some("persist"),

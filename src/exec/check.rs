@@ -120,7 +120,8 @@ impl Turn<'_> {
         // The command may have waited until its rights were taken away, or room ran out.
         session.stop_waiting(&self.worker.server);
         let is_exec = id.is_some_and(|id| self.worker.server.table.command(id).name == "exec");
-        if is_exec && session.multi.take().is_some() {
+        if is_exec {
+            session.multi = None;
             session.forget_watched(&self.worker.server);
             error = discarded(error);
         } else if let Some(multi) = &mut session.multi {
@@ -153,7 +154,10 @@ fn check_listener(session: &Session, command: &Command) -> Result<(), Stop> {
 /// The error of EXEC that is refused for `reason`.
 pub fn discarded(reason: Stop) -> Stop {
     match reason {
-        Stop::Error(text) => [b"EXECABORT Transaction discarded because of: ", &text[..]].concat().into(),
+        Stop::Error(text) => {
+            let why = text.strip_prefix(b"ERR ").unwrap_or(&text);
+            [b"EXECABORT Transaction discarded because of: ", why].concat().into()
+        }
         other => other,
     }
 }

@@ -372,6 +372,16 @@ fn transactions() {
     assert_eq!(a.call("unwatch"), ok());
     a.call("multi");
     assert_eq!(a.call("exec"), Reply::Array(vec![]));
+
+    // EXEC that is refused ends what it could have executed, if there is something.
+    let refused =
+        error("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command");
+    a.call("multi");
+    a.call("set k 5");
+    assert_eq!(a.call("exec now"), refused);
+    assert_eq!(a.call("exec now"), refused);
+    assert_eq!(a.call("exec"), error("ERR EXEC without MULTI"));
+    assert_eq!(a.call("get k"), bulk("4"));
 }
 
 #[test]

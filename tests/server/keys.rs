@@ -34,6 +34,28 @@ fn keys_of_any_type() {
 }
 
 #[test]
+fn the_last_of_several_times_counts_if_they_are_given_alike() {
+    let server = Server::start(&[]);
+    server.client().run_script(
+        "set k 1 ex 100 EX 200 get => nil
+         ttl k => :200
+         set k 1 exat 9999999999 exat 9999999998 => +OK
+         expiretime k => :9999999998
+         set k 1 ex 100 px 100 => -ERR syntax error
+         set k 1 ex 100 keepttl => -ERR syntax error
+         getex k px 100000 px 900000000 => 1
+         ttl k => :900000
+         getex k px 100000 ex 100 => -ERR syntax error
+         getex k persist px 100 => -ERR syntax error
+         getex k px 100 persist => -ERR syntax error
+         getex k ex => -ERR syntax error
+         getex k persist persist => 1
+         ttl k => :-1
+         getex none ex 100 ex none => nil",
+    );
+}
+
+#[test]
 fn expiries() {
     let server = Server::start(&[]);
     server.client().run_script(

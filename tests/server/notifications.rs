@@ -237,6 +237,34 @@ fn text_of_error(reply: &Reply) -> String {
 }
 
 #[test]
+fn what_takes_another_ones_place_is_new() {
+    let server = Server::start(&["--notify-keyspace-events", "KAn", "--appendfsync", "no"]);
+    let (mut client, mut listener) = (server.client(), listener(&server));
+    client.call("mset a 1 b 2 c 3");
+    events(&mut client, &mut listener);
+    for (command, expected) in [
+        ("rename a b", "new b, rename_from a, rename_to b"),
+        ("rename b a", "new a, rename_from b, rename_to a"),
+        ("renamenx a c", ""),
+        ("rename a a", ""),
+        ("copy a c", ""),
+        ("copy a c replace", "new c, copy_to c"),
+        ("copy a d replace", "new d, copy_to d"),
+        ("set a 2", "set a"),
+    ] {
+        client.call(command);
+        assert_eq!(events(&mut client, &mut listener).join(", "), expected, "{command}");
+    }
+}
+
+#[test]
+fn who_listens_changes_no_reply() {
+    let server = Server::start(&["--notify-keyspace-events", "KA", "--appendfsync", "no"]);
+    // There is nothing to be moved, so it does not matter where.
+    server.client().run_script("set string v => +OK\n smove none string a => :0");
+}
+
+#[test]
 fn misses_are_those_of_reads() {
     let server = Server::start(&["--notify-keyspace-events", "Km", "--appendfsync", "no"]);
     let (mut client, mut listener) = (server.client(), listener(&server));

@@ -68,6 +68,7 @@ fn ranges() {
         "zadd z 3 c 4 d 5 e => :3
          zrange z 1 2 => [b c]
          zrange z 0 0 rev withscores => [e 5]
+         zrange z 0 0 rev rev => -ERR syntax error
          zrevrange z 0 1 => [e d]
          zrange z (1 3 byscore => [b c]
          zrange z 4 -inf byscore rev limit 1 2 => [c b]

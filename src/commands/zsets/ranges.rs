@@ -161,7 +161,7 @@ impl<'a> Query<'a> {
             } else if call.is(option, "limit") && option + 2 < call.args.len() {
                 limit = Some((call.int(option + 1)?, call.int(option + 2)?));
                 option += 2;
-            } else if reverse.is_none() && call.is(option, "rev") {
+            } else if reverse.is_none() && !option_reverse && call.is(option, "rev") {
                 option_reverse = true;
             } else if by.or(option_by).is_none() && call.is(option, "bylex") {
                 option_by = Some(By::Name);
