@@ -212,6 +212,12 @@ class Clocks:
         new.write_text(f"{seconds:+d}\n")
         new.rename(self.file(at))
 
+    @staticmethod
+    def forget(process):
+        """Removes what the library leaves of a process that was killed."""
+        for name in (f"faketime_shm_{process.pid}", f"sem.faketime_sem_{process.pid}"):
+            (pathlib.Path("/dev/shm") / name).unlink(missing_ok=True)
+
     def environment(self, at):
         # It reads the file once a second. The clock that only goes on is the machine's.
         more = {"LD_PRELOAD": self.library, "FAKETIME_TIMESTAMP_FILE": str(self.file(at))}
@@ -242,6 +248,7 @@ class Set:
         return Connection(*self.places[at][:2], **more)
 
     def start(self, at):
+        self.forget(at)
         host, port, bus, cluster = self.places[at]
         named = sorted((number, self.address(at)) for at, number in enumerate(self.numbers))
         servers = " ".join(f"{number}={address}" for number, address in named)
@@ -314,6 +321,10 @@ class Set:
         self.processes[at].kill()
         self.processes[at].wait()
 
+    def forget(self, at):
+        if self.clocks and self.processes[at]:
+            self.clocks.forget(self.processes[at])
+
     def leader(self):
         for at in range(SERVERS):
             try:
@@ -332,10 +343,11 @@ class Set:
         return at
 
     def end(self):
-        for process in self.processes:
+        for at, process in enumerate(self.processes):
             process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()
+            self.forget(at)
 
 
 class Key:
