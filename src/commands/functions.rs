@@ -3,7 +3,7 @@
 use super::scripting::key_count;
 use crate::{
     commands::prelude::*,
-    exec::{keyspace::Keyspace, script},
+    exec::{call::wrong_subcommand, keyspace::Keyspace, script},
     script::{
         engine::Program,
         flags::ScriptFlags,
@@ -154,12 +154,6 @@ fn error(text: impl std::fmt::Display) -> Stop {
     format!("ERR {text}").into()
 }
 
-/// The error of a subcommand that has too many arguments.
-fn wrong_arguments(call: &Call) -> Stop {
-    let name = String::from_utf8_lossy(call.args.at(1));
-    error(format_args!("unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."))
-}
-
 fn fcall(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let set = call.server().libraries.get();
     let (library, name) = set.function(call.args.at(1)).ok_or(NO_FUNCTION)?;
@@ -182,8 +176,7 @@ fn load(call: &mut Call, txn: &mut Txn) -> Answer {
     let mut replace = false;
     for index in 2..call.args.len() - 1 {
         if !call.is(index, "replace") {
-            let option = String::from_utf8_lossy(call.args.at(index));
-            return Err(error(format_args!("Unknown option given: {option}")));
+            return Err([b"ERR Unknown option given: ", call.args.at(index)].concat().into());
         }
         replace = true;
     }
@@ -216,7 +209,7 @@ fn flush(call: &mut Call, txn: &mut Txn) -> Answer {
         2 => {}
         3 if call.is(2, "sync") || call.is(2, "async") => {}
         3 => return Err(BAD_FLUSH),
-        _ => return Err(wrong_arguments(call)),
+        _ => return Err(wrong_subcommand(call.args)),
     }
     replace_all(call, txn, Set::default())
 }
@@ -247,7 +240,7 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
         4 if call.is(3, "replace") => replace = true,
         4 if call.is(3, "flush") => flush = true,
         4 => return Err(BAD_POLICY),
-        _ => return Err(wrong_arguments(call)),
+        _ => return Err(wrong_subcommand(call.args)),
     }
     let sources = functions::decode(call.args.at(2)).map_err(|what| match what {
         Error::Footer => error("DUMP payload version or checksum are wrong"),
@@ -297,8 +290,7 @@ fn list(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
             let given = call.args.get(index);
             pattern = Some(given.ok_or(Stop::new("ERR library name argument was not given"))?);
         } else {
-            let argument = String::from_utf8_lossy(call.args.at(index));
-            return Err(error(format_args!("Unknown argument {argument}")));
+            return Err([b"ERR Unknown argument ", call.args.at(index)].concat().into());
         }
         index += 1;
     }

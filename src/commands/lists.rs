@@ -278,7 +278,7 @@ pub(super) const INDEX_OUT_OF_RANGE: Stop = Stop::new("ERR index out of range");
 const RANK_ZERO: Stop = Stop::new(
     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list",
 );
-const RANK_OUT_OF_RANGE: Stop =
+const OUT_OF_RANGE: Stop =
     Stop::new("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
 const NEGATIVE_COUNT: Stop = Stop::new("ERR COUNT can't be negative");
 const NEGATIVE_MAXLEN: Stop = Stop::new("ERR MAXLEN can't be negative");
@@ -339,7 +339,7 @@ fn lpos(call: &mut Call, txn: &mut Txn) -> Answer {
         if call.is(option, "rank") {
             rank = match call.int(option + 1)? {
                 0 => return Err(RANK_ZERO),
-                i64::MIN => return Err(RANK_OUT_OF_RANGE),
+                i64::MIN => return Err(OUT_OF_RANGE),
                 rank => rank,
             };
         } else if call.is(option, "count") {
@@ -454,6 +454,9 @@ fn ltrim(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn lrem(call: &mut Call, txn: &mut Txn) -> Answer {
     let count = call.int(2)?;
+    if count == i64::MIN {
+        return Err(OUT_OF_RANGE);
+    }
     let limit = if count == 0 { u64::MAX } else { count.unsigned_abs() };
     let removed = txn.list_remove(call.db(), call.args.at(1), call.args.at(3), limit, count < 0)?;
     if removed > 0 {

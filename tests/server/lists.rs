@@ -35,6 +35,7 @@ fn elements_come_and_go() {
          lpos l x rank 2 maxlen 3 => nil
          lpos none x count 1 => []
          lrem l 0 x => :2
+         lrem l -9223372036854775808 x => -ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807
          ltrim l 1 -2 => +OK
          llen l => :3
          lmove l m left right => b
