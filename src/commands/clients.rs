@@ -446,6 +446,7 @@ fn pause(call: &mut Call) -> Answer {
         3 => false,
         4 if call.is(3, "write") => true,
         4 if call.is(3, "all") => false,
+        4 => return Err(Stop::new("ERR CLIENT PAUSE mode must be WRITE or ALL")),
         _ => return Err(SYNTAX),
     };
     let timeout_ms = parse_int(call.args.at(2)).ok_or(BAD_TIMEOUT)?;

@@ -212,7 +212,7 @@ fn replconf(call: &mut Call) -> Answer {
         if call.is(at, "rdb-only") {
             let value = call.int(at + 1)?;
             if !(0..=1).contains(&value) {
-                return Err(Stop::new("ERR value is out of range, must be between 0 and 1"));
+                return Err(Stop::new("ERR value is out of range, value must between 0 and 1"));
             }
             snapshot.is_only = value == 1;
         } else if call.is(at, "rdb-filter-only") {
@@ -320,7 +320,7 @@ fn waitaof(call: &mut Call) -> Answer {
     refuse_on_replica(call, WAITAOF_ON_REPLICA)?;
     let local = call.int(1)?;
     if !(0..=1).contains(&local) {
-        return Err(Stop::new("ERR value is out of range, must be between 0 and 1"));
+        return Err(Stop::new("ERR value is out of range, value must between 0 and 1"));
     }
     let replicas = parse_int(call.args.at(2)).ok_or(NOT_INTEGER)?;
     if replicas < 0 {

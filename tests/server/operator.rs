@@ -106,7 +106,7 @@ fn waiting_for_replicas_ends_in_time() {
          wait 0 0 => :0
          wait a 0 => -ERR value is not an integer or out of range
          wait 1 -1 => -ERR timeout is negative
-         waitaof 2 0 0 => -ERR value is out of range, must be between 0 and 1
+         waitaof 2 0 0 => -ERR value is out of range, value must between 0 and 1
          waitaof 0 -1 0 => -ERR value is out of range, must be positive
          waitaof 1 0 0 => [:1 :0]
          multi => +OK

@@ -179,7 +179,7 @@ fn who_is_no_reader_of_snapshots_is_refused() {
         "SYNC => -ERR This server has no replicas. It sends a snapshot to who asks for no more than that by REPLCONF rdb-only 1, as redis-cli --rdb does
          PSYNC ? -1 => -ERR This server has no replicas. It sends a snapshot to who asks for no more than that by REPLCONF rdb-only 1, as redis-cli --rdb does
          REPLCONF listening-port 6380 capa eof capa psync2 => +OK
-         REPLCONF rdb-only 2 => -ERR value is out of range, must be between 0 and 1
+         REPLCONF rdb-only 2 => -ERR value is out of range, value must between 0 and 1
          REPLCONF rdb-only => -ERR syntax error
          REPLCONF rdb-filter-only keys => -ERR Unsupported rdb-filter-only option: keys
          REPLCONF colour blue => -ERR Unrecognized REPLCONF option: colour

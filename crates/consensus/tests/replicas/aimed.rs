@@ -157,7 +157,8 @@ fn others_hear_at_once_or_with_the_next_entry_what_is_decided() {
     with_seeds(10, |seed| {
         let mut world = World::new(seed);
         world.has_trouble = false;
-        (0..250).for_each(|_| world.step());
+        assert!(world.until(|world| world.leader().is_some()));
+        (0..100).for_each(|_| world.step());
         let ids = world.ids();
         world.only_reads = ids.iter().copied().collect();
         (0..100).for_each(|_| world.step());

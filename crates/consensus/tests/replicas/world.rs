@@ -2,7 +2,7 @@
 
 use crate::seeds::Rng;
 use holdfast_consensus::{
-    Change, EachBatch, Envelope, Extract, MEMBERS_MAX, MemberId, Members, Replica, Role,
+    Change, EachBatch, Envelope, Extract, MEMBERS_MAX, MemberId, Members, Peer, Replica, Role,
 };
 use holdfast_io::{Durability, Error, Io, SimIo};
 use holdfast_log::{Groups, Log, SEAL, batch_len};
@@ -13,8 +13,10 @@ use std::{
 };
 
 const FOLDER: &str = "set";
-/// Steps of quiet until all must be well.
+/// Steps of quiet after which all is well, as a rule.
 const QUIET: u64 = 500;
+/// Steps until what happens in the end must have happened: an election takes a hundred, and a seed in a thousand needs five of them and more.
+const PATIENCE: u64 = 20 * QUIET;
 const TICK_MS: u64 = 100;
 const KEYS: u64 = 5;
 
@@ -256,7 +258,7 @@ impl World {
 
     /// Goes on until something is so; whether it is, in time.
     pub fn until(&mut self, is_so: impl Fn(&World) -> bool) -> bool {
-        for _ in 0..QUIET {
+        for _ in 0..PATIENCE {
             if is_so(self) {
                 return true;
             }
@@ -711,15 +713,19 @@ impl World {
         self.servers.values_mut().for_each(|server| server.stalled_for = 0);
         let before = self.counts.acknowledged;
         (0..QUIET).for_each(|_| self.step());
+        let is_well = |world: &World| {
+            let runs_and_votes =
+                |(id, peer): (&MemberId, &Peer)| peer.votes && world.servers[id].up.is_some();
+            let all_do = |members: Members| members.peers.iter().all(runs_and_votes);
+            world.counts.acknowledged > before && world.members().is_some_and(all_do)
+        };
         assert!(
-            self.counts.acknowledged > before,
-            "nothing is acknowledged: {:?}\n{}",
+            self.until(is_well),
+            "nothing is acknowledged since {before}, or somebody does not run, or not vote yet: {:?}\n{}",
             self.counts,
             self.describe()
         );
         let members = self.members().expect("a leader");
-        let all_vote = members.peers.values().all(|peer| peer.votes);
-        assert!(all_vote, "somebody does not vote yet:\n{}", self.describe());
         // Those that were removed may never hear of it, and do no harm.
         self.servers.retain(|id, _| members.votes(*id));
         self.network.retain(|(_, _, to, _)| members.votes(*to));
