@@ -1,18 +1,19 @@
 //! Copies of a data folder that a server uses: one made file by file opens only if it is of one moment, and else says that it is torn; a
 //! snapshot of the file system always is.
 
-use crate::harness::{Client, Folder, Rng, Server, long_form, number, run, seed, text, wait_until};
+use crate::harness::{
+    Client, Folder, Rng, Server, long_form, number, run, seed, text,
+    transfers::{WRITERS, is_between, while_writing},
+};
 use holdfast_resp::{Reply, write_command};
 use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
     time::Duration,
 };
 
-const WRITERS: u64 = 3;
 /// The log goes around, and pages leave memory.
 const OPTIONS: [&str; 4] = ["--maxmemory", "24mb", "--log-max-size", "64mb"];
 
@@ -56,33 +57,6 @@ fn check_moment(client: &mut Client) -> Vec<u64> {
         }
     }
     counts
-}
-
-/// Has writers write as long as `during` runs, which is given the numbers of their last transactions.
-fn under_load(server: &Server, rng: &mut Rng, during: impl FnOnce(&dyn Fn() -> Vec<u64>)) {
-    let numbers: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for (writer, number) in (0..).zip(&numbers) {
-            let (mut rng, mut client, is_over) = (Rng(rng.draw()), server.client(), &is_over);
-            scope.spawn(move || {
-                while !is_over.load(SeqCst) {
-                    let n = number.load(SeqCst) + 1;
-                    transact(&mut client, &mut rng, writer, n);
-                    number.store(n, SeqCst);
-                }
-            });
-        }
-        let now = || numbers.iter().map(|number| number.load(SeqCst)).collect::<Vec<_>>();
-        wait_until(|| "the writers write".into(), || now().iter().all(|&n| n > 500));
-        during(&now);
-        is_over.store(true, SeqCst);
-    });
-}
-
-fn is_between(found: &[u64], before: &[u64], after: &[u64]) -> bool {
-    // One of each writer may be on its way.
-    found.iter().zip(before.iter().zip(after)).all(|(n, (from, to))| (*from..=to + 1).contains(n))
 }
 
 fn command(program: &str, args: &[&str]) -> bool {
@@ -130,7 +104,7 @@ fn a_copy_made_under_load_is_one_moment_or_says_that_it_is_torn() {
     let server = Server::start(&OPTIONS);
     type Copy = (Folder, Vec<u64>, Vec<u64>, bool);
     let (mut copies, mut rng_of_copies) = (Vec::<Copy>::new(), Rng(rng.draw()));
-    under_load(&server, &mut rng, |now| {
+    while_writing(&server, &mut rng, transact, |now| {
         let data = server.folder().join("data");
         let enough = long_form("HOLDFAST_COPIES", 12) as usize;
         // On a busy machine little is written meanwhile: it goes on until one is torn.
@@ -224,7 +198,7 @@ fn a_snapshot_of_the_file_system_is_one_moment() {
     let Some(mounted) = Medium::mount(&original) else { return };
     let server = Server::start_in(original, &OPTIONS);
     let (mut before, mut after) = (Vec::new(), Vec::new());
-    under_load(&server, &mut Rng(seed()), |now| {
+    while_writing(&server, &mut Rng(seed()), transact, |now| {
         before = now();
         let (data, medium) = (server.folder().join("data"), server.folder().join("medium"));
         assert!(command("fsfreeze", &["-f", &data]));

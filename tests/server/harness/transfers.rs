@@ -9,15 +9,29 @@ use std::{
 
 const ACCOUNTS: u64 = 100;
 const BALANCE: u64 = 1000;
-const WRITERS: u64 = 3;
+/// How many writers there are.
+pub const WRITERS: u64 = 3;
 
-/// Calls `f` while writers write to a server that is empty; `f` can ask for the number of each writer's last transaction that was
-/// acknowledged, and the numbers in the end are returned.
+/// Calls `f` while writers write to a server that is empty, as in [`while_writing`].
 pub fn under_load(server: &Server, rng: &mut Rng, f: impl FnOnce(&dyn Fn() -> Vec<u64>)) -> Vec<u64> {
     let mut client = server.client();
     for account in 0..ACCOUNTS {
         call(&mut client, &["SET", &format!("account:{account}"), &BALANCE.to_string()]);
     }
+    while_writing(server, rng, transact, f)
+}
+
+/// What a writer does in its n-th transaction: who it is, and n, come last.
+pub type Transact = fn(&mut Client, &mut Rng, u64, u64);
+
+/// Calls `f` while writers write to a server; `f` can ask for the number of each writer's last transaction that was acknowledged, and the numbers
+/// in the end are returned.
+pub fn while_writing(
+    server: &Server,
+    rng: &mut Rng,
+    transact: Transact,
+    f: impl FnOnce(&dyn Fn() -> Vec<u64>),
+) -> Vec<u64> {
     let numbers: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     let now = || numbers.iter().map(|number| number.load(SeqCst)).collect::<Vec<_>>();
     let is_over = AtomicBool::new(false);
