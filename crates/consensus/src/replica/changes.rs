@@ -84,8 +84,15 @@ impl Inner {
         self.members = members;
         let raft = &mut self.raft.raft;
         self.echoed.retain(|id, _| self.members.peers.contains_key(id));
-        if !self.members.votes(raft.id) && raft.state == StateRole::Leader {
+        let steps_down = match raft.state {
+            StateRole::Follower => false,
+            // Somebody who refused it a vote has told it that the change is decided. It has asked others than may elect it now, and may be none
+            // of them any more: the engine, which sees no change of members in such an entry, would have it lead all the same, and panic.
+            StateRole::PreCandidate | StateRole::Candidate => true,
             // An earlier leader had begun it.
+            StateRole::Leader => !self.members.votes(raft.id),
+        };
+        if steps_down {
             raft.become_follower(raft.term, 0);
         }
     }
