@@ -116,10 +116,14 @@ fn signal(pid: u32, name: &str) {
     let _ = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
 }
 
-/// Whether a process runs. One that has ended and was not waited for does not.
+/// Whether a process runs. One that has ended and was not waited for does not; one whose first thread alone has ended still has its files.
 fn is_there(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    // proc_pid_stat(5): the third is the state, the twentieth the number of threads.
+    let (state, threads) = (words[0], words[17]);
+    !matches!(state, "Z" | "X") || threads.parse::<u32>().is_ok_and(|threads| threads > 1)
 }
 
 /// The processes that were started with this argument.
@@ -130,7 +134,7 @@ fn processes_with(arg: &str) -> Vec<u32> {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|word| word == arg.as_bytes())
     };
-    pids.filter(|pid| has_arg(pid) && is_there(*pid)).collect()
+    pids.filter(has_arg).collect()
 }
 
 /// Increments a key of its own, many at a time, until it is told to stop: each reply is the next number, so each command is executed
@@ -466,12 +470,14 @@ fn whenever_either_process_is_killed_nothing_acknowledged_is_lost() {
                 _ => signal(first, "KILL"),
             }
             thread::sleep(Duration::from_millis(300));
-            // Whoever has survived serves; it goes, too.
+            // Whoever has survived serves; it goes, too. What is killed loses its arguments first, and then its files.
+            let mut left = Vec::from_iter(child);
             wait_until(
                 || "all are gone".into(),
                 || {
-                    let left = processes_with(&socket);
+                    left.extend(processes_with(&socket));
                     left.iter().for_each(|pid| signal(*pid, "KILL"));
+                    left.retain(|pid| is_there(*pid));
                     left.is_empty()
                 },
             );
