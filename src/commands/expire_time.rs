@@ -21,33 +21,35 @@ pub enum ExpireTime {
     At(Unit),
 }
 
-pub use ExpireTime::After;
+/// How a time is given, and at which argument.
+pub type Given = (ExpireTime, usize);
 
-/// The option at argument `index` that says how a time, the next argument, is given: EX, PX, EXAT, PXAT. `None` if it is
-/// another one, or the time is missing.
-pub fn option(call: &Call, index: usize) -> Option<ExpireTime> {
+/// The time that the option at argument `index` says, EX, PX, EXAT or PXAT: it is the next argument. `None` if it is another option, or
+/// the time is missing, or one was given `before` in another way; in the same way it may be given again, and the last one counts.
+pub fn option(call: &Call, index: usize, before: Option<Given>) -> Option<Given> {
     const OPTIONS: [(&str, ExpireTime); 4] = [
         ("ex", ExpireTime::After(Unit::Seconds)),
         ("px", ExpireTime::After(Unit::Milliseconds)),
         ("exat", ExpireTime::At(Unit::Seconds)),
         ("pxat", ExpireTime::At(Unit::Milliseconds)),
     ];
-    let found = OPTIONS.iter().find(|(word, _)| call.is(index, word));
-    found.filter(|_| index + 1 < call.args.len()).map(|(_, given)| *given)
+    let (_, how) = OPTIONS.iter().find(|(word, _)| call.is(index, word))?;
+    let may_follow = before.is_none_or(|(before, _)| before == *how) && index + 1 < call.args.len();
+    may_follow.then_some((*how, index + 1))
 }
 
-/// The time at argument `index`, which must be above zero, as Unix time in milliseconds.
-pub fn time(call: &Call, txn: &Txn, given: ExpireTime, index: usize) -> Result<u64, Stop> {
-    if parse_int(call.args.at(index)).is_some_and(|number| number <= 0) {
+/// A time, which must be above zero, as Unix time in milliseconds.
+pub fn time(call: &Call, txn: &Txn, given: Given) -> Result<u64, Stop> {
+    if parse_int(call.args.at(given.1)).is_some_and(|number| number <= 0) {
         return Err(invalid(call));
     }
-    Ok(any_time(call, txn, given, index)? as u64)
+    Ok(any_time(call, txn, given)? as u64)
 }
 
-/// The time at argument `index`, which may be past, as Unix time in milliseconds.
-pub fn any_time(call: &Call, txn: &Txn, given: ExpireTime, index: usize) -> Result<i64, Stop> {
+/// A time, which may be past, as Unix time in milliseconds.
+pub fn any_time(call: &Call, txn: &Txn, (how, index): Given) -> Result<i64, Stop> {
     let number = parse_int(call.args.at(index)).ok_or(NOT_INTEGER)?;
-    let (unit, from) = match given {
+    let (unit, from) = match how {
         ExpireTime::After(unit) => (unit, txn.now_ms() as i64),
         ExpireTime::At(unit) => (unit, 0),
     };

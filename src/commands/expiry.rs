@@ -141,7 +141,7 @@ impl Condition {
 fn set(call: &mut Call, txn: &mut Txn, given: ExpireTime) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     let condition = Condition::parse(call.args.from(3))?;
-    let time = any_time(call, txn, given, 2)?;
+    let time = any_time(call, txn, (given, 2))?;
     txn.use_key(db, key);
     let set = txn.expiry(db, key).is_some_and(|old| condition.holds(old, time));
     if set {

@@ -326,15 +326,15 @@ fn set(call: &mut Call, txn: &mut Txn) -> Answer {
             wants_old = true;
         } else if is("keepttl") && expires.is_none() {
             keep = true;
-        } else if let Some(given) = expire_time::option(call, next).filter(|it| !keep && fits(*it, expires)) {
-            expires = Some((given, next + 1));
+        } else if let Some(given) = expire_time::option(call, next, expires).filter(|_| !keep) {
+            expires = Some(given);
             next += 1;
         } else {
             return Err(SYNTAX);
         }
         next += 1;
     }
-    let expires = expires.map(|(given, at)| expire_time::time(call, txn, given, at)).transpose()?;
+    let expires = expires.map(|given| expire_time::time(call, txn, given)).transpose()?;
     let db = call.db();
     if wants_old {
         write_value(call, txn)?;
@@ -359,11 +359,6 @@ fn set(call: &mut Call, txn: &mut Txn) -> Answer {
     Ok(Done)
 }
 
-/// Whether an option that says a time may follow the one before, and its argument: the same one may, and the last of them counts.
-fn fits(given: ExpireTime, before: Option<(ExpireTime, usize)>) -> bool {
-    before.is_none_or(|(before, _)| before == given)
-}
-
 fn setnx(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     let missing = !txn.exists(db, key);
@@ -376,7 +371,7 @@ fn setnx(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn set_expiring(call: &mut Call, txn: &mut Txn, unit: Unit) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
-    let at = expire_time::time(call, txn, expire_time::After(unit), 2)?;
+    let at = expire_time::time(call, txn, (ExpireTime::After(unit), 2))?;
     txn.set(db, key, call.args.at(3), false)?;
     txn.set_expiry(db, key, Some(at))?;
     call.notify(Class::STRING, "set", key);
@@ -405,10 +400,8 @@ fn get_ex(call: &mut Call, txn: &mut Txn) -> Answer {
     while next < call.args.len() {
         if call.is(next, "persist") && expires.is_none() {
             persists = true;
-        } else if let Some(given) =
-            expire_time::option(call, next).filter(|it| !persists && fits(*it, expires))
-        {
-            expires = Some((given, next + 1));
+        } else if let Some(given) = expire_time::option(call, next, expires).filter(|_| !persists) {
+            expires = Some(given);
             next += 1;
         } else {
             return Err(SYNTAX);
@@ -422,7 +415,7 @@ fn get_ex(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     // Without a key it does not matter which time was given.
     let Some(old) = txn.expiry(db, key) else { return Ok(Done) };
-    let event = match expires.map(|(given, at)| expire_time::time(call, txn, given, at)).transpose()? {
+    let event = match expires.map(|given| expire_time::time(call, txn, given)).transpose()? {
         Some(at) if txn.has_expired(at) => txn.remove(db, key).then_some("del"),
         Some(at) => txn.set_expiry(db, key, Some(at))?.then_some("expire"),
         None => (old.is_some() && txn.set_expiry(db, key, None)?).then_some("persist"),

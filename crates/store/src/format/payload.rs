@@ -5,7 +5,7 @@ use super::{
     item::{self, Item},
 };
 use holdfast_heap::Record;
-use holdfast_io::{Error, Result};
+use holdfast_io::{self as io, Error};
 use holdfast_log::{BATCH_HEADER, Lsn, SEAL};
 
 /// A byte that says nothing.
@@ -23,7 +23,7 @@ pub(crate) enum Next<'a> {
 
 /// What the payload of a batch that has passed its check goes on with; `rest` is not empty.
 #[inline]
-pub(crate) fn next(rest: &[u8]) -> std::result::Result<Next<'_>, &'static str> {
+pub(crate) fn next(rest: &[u8]) -> Result<Next<'_>, &'static str> {
     match rest[0] {
         PADDING => Ok(Next::Nothing(1)),
         SEAL => Ok(Next::Nothing(rest.len())),
@@ -48,7 +48,12 @@ impl Changes {
     ///
     /// # Errors
     /// Whatever `f` returns; the payload is not what it should be: then some changes may have been told.
-    pub fn each(&mut self, lsn: Lsn, payload: &[u8], mut f: impl FnMut(&Record) -> Result<()>) -> Result<()> {
+    pub fn each(
+        &mut self,
+        lsn: Lsn,
+        payload: &[u8],
+        mut f: impl FnMut(&Record) -> io::Result<()>,
+    ) -> io::Result<()> {
         self.located.clear();
         let mut at = 0;
         while at < payload.len() {
@@ -73,9 +78,7 @@ impl Changes {
 }
 
 /// The items of such a payload that their batch wants: the position and the length of each record. Stops after an error.
-pub(crate) fn items(
-    payload: &[u8],
-) -> impl Iterator<Item = std::result::Result<(usize, Item<'_>, usize), &'static str>> {
+pub(crate) fn items(payload: &[u8]) -> impl Iterator<Item = Result<(usize, Item<'_>, usize), &'static str>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         while at < payload.len() {
