@@ -49,7 +49,6 @@ mod mpi;
 mod ngrams;
 mod notifications;
 mod operator;
-mod pipelines;
 mod pubsub;
 mod replica;
 mod replica_set;

@@ -62,12 +62,6 @@ impl Tx {
         self.is_silent = true;
     }
 
-    /// What is written next has a record of its own, also where it could be part of the last one: who looks at the bytes before and behind it
-    /// sees that something was written.
-    pub fn end_record(&mut self) {
-        self.last = None;
-    }
-
     /// Whether nothing was changed.
     pub fn is_empty(&self) -> bool {
         self.buf.is_empty() && !self.has_unrecorded
