@@ -6,6 +6,7 @@ use crate::harness::{
 };
 use holdfast_resp::{Reply, write_command};
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::PermissionsExt,
     process::Command,
@@ -471,12 +472,13 @@ fn whenever_either_process_is_killed_nothing_acknowledged_is_lost() {
             }
             thread::sleep(Duration::from_millis(300));
             // Whoever has survived serves; it goes, too. What is killed loses its arguments first, and then its files.
-            let mut left = Vec::from_iter(child);
+            let mut left = BTreeSet::from_iter(child);
             wait_until(
                 || "all are gone".into(),
                 || {
-                    left.extend(processes_with(&socket));
-                    left.iter().for_each(|pid| signal(*pid, "KILL"));
+                    let running = processes_with(&socket);
+                    running.iter().for_each(|pid| signal(*pid, "KILL"));
+                    left.extend(running);
                     left.retain(|pid| is_there(*pid));
                     left.is_empty()
                 },
