@@ -18,7 +18,10 @@ use std::{
 /// A server with a metrics port, and the port.
 fn start(options: &[&str]) -> (Server, u16) {
     let port = free_port();
-    (Server::start(&with_port(port, options)), port)
+    let server = Server::start(&with_port(port, options));
+    // It can be connected to a moment before its figures are there.
+    server.client().call("PING");
+    (server, port)
 }
 
 fn with_port<'a>(port: u16, options: &[&'a str]) -> Vec<&'a str> {

@@ -81,9 +81,11 @@ impl Client {
     pub fn is_silent(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(100))).expect("a time-out");
         let mut chunk = [0; 1];
-        let silent = self.stream.read(&mut chunk).is_err();
+        let said = self.stream.read(&mut chunk);
         self.stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-        silent
+        // The first byte of a reply, or none if the connection is closed.
+        self.input.extend(chunk.iter().take(*said.as_ref().unwrap_or(&0)));
+        said.is_err()
     }
 
     /// Closes the sending half.
