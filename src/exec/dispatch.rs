@@ -27,7 +27,7 @@ use crate::{
     session::{Queued, Replies, Session},
 };
 use holdfast_io::Scm;
-use holdfast_resp::{Args, Writer};
+use holdfast_resp::{Args, Upcoming, Writer};
 use holdfast_store::{Expected, Txn};
 use std::time::Duration;
 use tokio::time;
@@ -51,17 +51,19 @@ impl Turn<'_> {
     }
 
     /// Executes one command, or refuses it, or queues it; its reply goes to `out`. `expected` is what was derived from its
-    /// first argument, if that was looked ahead to.
-    pub fn execute(
+    /// first argument, if that was looked ahead to. Some of those `behind` it may be executed with it, and are taken out: then this is
+    /// the outcome of the last.
+    pub fn execute<'a>(
         &self,
         session: &mut Session,
-        args: Args,
+        args: Args<'a>,
         out: &mut Vec<u8>,
         wake: Wake,
         expected: Option<&Expected>,
+        behind: &mut Upcoming<'a>,
     ) -> Outcome {
         let start = out.len();
-        let outcome = self.checked(session, args, out, wake, expected);
+        let outcome = self.checked(session, args, out, wake, expected, behind);
         if session.replies != Replies::On && outcome.is_final() {
             if session.replies != Replies::SkipNext && !session.replied_by_push {
                 out.truncate(start);
@@ -80,13 +82,14 @@ impl Turn<'_> {
     }
 
     #[inline]
-    fn checked(
+    fn checked<'a>(
         &self,
         session: &mut Session,
-        args: Args,
+        args: Args<'a>,
         out: &mut Vec<u8>,
         wake: Wake,
         expected: Option<&Expected>,
+        behind: &mut Upcoming<'a>,
     ) -> Outcome {
         let id = match self.worker.server.table.lookup(args) {
             Lookup::Found(id) => id,
@@ -166,7 +169,7 @@ impl Turn<'_> {
         let has_txn = !matches!(row.handler, Handler::Plain(_)) || command.name == "exec";
         let counted = self.counts_scm().filter(|_| has_txn);
         counted.inspect(|counted| counted.open());
-        let outcome = self.run(session, &invocation, way, redo, out, wake);
+        let outcome = self.run(session, &invocation, Admitted { way, redo, wake }, out, behind);
         counted.inspect(|counted| counted.close(outcome.is_final().then_some(id)));
         if let Some(mode) = session.tracking.as_mut().filter(|_| outcome.is_final()) {
             // CLIENT CACHING applies to the next command, or to all of the next transaction.
@@ -177,7 +180,7 @@ impl Turn<'_> {
 
     /// Where it is counted what commands write to storage-class memory; `None`: there is none, or it is not counted.
     #[inline]
-    fn counts_scm(&self) -> Option<&Counted> {
+    pub(super) fn counts_scm(&self) -> Option<&Counted> {
         let worker = self.worker;
         (worker.on_scm && worker.server.store.scm().is_some_and(Scm::is_counting))
             .then(|| &worker.stats().scm)
@@ -211,16 +214,15 @@ impl Turn<'_> {
         Outcome::Done
     }
 
-    /// Runs a command in a transaction of its own. `redo`: see [`redo_of`]; of no meaning if it does not write.
+    /// Runs a command in a transaction of its own, or one that those `behind` it share.
     #[inline]
-    fn run(
+    fn run<'a, 'b: 'a>(
         &self,
         session: &mut Session,
-        invocation: &Invocation,
-        way: Way,
-        redo: usize,
+        invocation: &Invocation<'a>,
+        Admitted { way, redo, wake }: Admitted,
         out: &mut Writer,
-        wake: Wake,
+        behind: &mut Upcoming<'b>,
     ) -> Outcome {
         let Invocation { id, row, args, expected, .. } = *invocation;
         let (store, command) = (&self.worker.server.store, &row.command);
@@ -270,8 +272,16 @@ impl Turn<'_> {
             Handler::Keyed(_) => absent_pages(txn, store.database(session.db as u8), invocation, PAGES_MAX),
             _ => Ok(Vec::new()),
         };
+        let mut last = args;
         let mut outcome = match absent {
-            Ok(cold) if cold.is_empty() => self.call(session, invocation, out, wake, Some(txn)),
+            Ok(cold) if cold.is_empty() => match self.call(session, invocation, out, wake, Some(txn)) {
+                Outcome::Done if way == Way::Here && self.may_share(session, invocation, txn, wake) => {
+                    let (outcome, args) = self.call_alike(session, invocation, behind, out, txn);
+                    last = args;
+                    outcome
+                }
+                outcome => outcome,
+            },
             Ok(cold) => Outcome::Fetch(cold),
             Err(error) => self.stop(error.into(), false, out).0,
         };
@@ -282,7 +292,8 @@ impl Turn<'_> {
                 session.fetched = txn.take_fetched();
                 let db = store.database(session.db as u8);
                 let first = cold[0];
-                let more = cold_values(txn, db, invocation).into_iter();
+                let last = Invocation { args: last, keys: &CallKeys::default(), ..*invocation };
+                let more = cold_values(txn, db, &last).into_iter();
                 cold.extend(more.filter(|more| *more != first));
             }
             Outcome::Done | Outcome::Close => {
@@ -336,10 +347,10 @@ impl Turn<'_> {
                 let lookups = txn.lookups();
                 txn.count_lookups(command.flags.has(Flags::READONLY));
                 txn.note_uses(!call.session.client.has_flag(flag::NO_TOUCH));
-                let before = txn.bytes_so_far();
+                let before = txn.written_so_far();
                 let mut answer = handler(&mut call, txn);
-                if txn.bytes_so_far() != before && command.flags.has(Flags::WRITE) {
-                    txn.add_input(args.from(1).bytes());
+                if txn.written_so_far() != before && command.flags.has(Flags::WRITE) {
+                    txn.count_call(args.from(1).bytes());
                 }
                 if txn.take_strayed() {
                     answer = Err(strayed(command));
@@ -401,6 +412,14 @@ impl Turn<'_> {
         }
         outcome
     }
+}
+
+/// How a call is let in that has passed all checks.
+struct Admitted {
+    way: Way,
+    /// See [`redo_of`]; of no meaning if it does not write.
+    redo: usize,
+    wake: Wake,
 }
 
 /// How a command uses the interpreter of scripts.

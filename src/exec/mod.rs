@@ -2,11 +2,12 @@
 //! its transaction, and calls its handler.
 //!
 //! A [`turn`] is what commands executed one after the other share; [`dispatch`] takes one through, by way of [`check`],
-//! [`admit`] and [`locking`]; a handler sees it as a
+//! [`admit`] and [`locking`], and with it what comes behind it in a pipeline and is alike (`alike.rs`); a handler sees it as a
 //! [`call`]. It knows handlers by the [rows](handler::Rows) that it is given, and connections not at all.
 
 pub mod admit;
 mod ahead;
+mod alike;
 pub mod answer;
 pub mod call;
 pub mod check;

@@ -441,7 +441,7 @@ fn write(store: &Store, group: &Group) -> Result<(), String> {
             group.jobs.iter().try_for_each(|job| write_job(&mut txn, group, job).map_err(|why| (job, why)));
         let (job, refusal) = match written {
             Ok(()) => {
-                txn.add_input(group.size);
+                txn.count_call(group.size);
                 txn.commit();
                 return Ok(());
             }

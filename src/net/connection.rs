@@ -28,7 +28,7 @@ use crate::{
     transport::stream::Stream,
 };
 use holdfast_io::Moment;
-use holdfast_resp::{Limits, Parser, Writer};
+use holdfast_resp::{Limits, Parser, Upcoming, Writer};
 use holdfast_store::{Cold, Expected, hash_slot};
 use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll, time::Instant};
 use tokio::time;
@@ -193,16 +193,21 @@ impl Connection {
             let limits = Limits { max_bulk_len: worker.server.string_max(), unauthenticated };
             match self.parser.parse(&mut self.input[self.head..], &limits) {
                 Ok(None) => break,
-                Ok(Some(length)) => {
+                Ok(Some(_)) => {
                     let input = &self.input[self.head..];
                     let expected =
                         lookahead.next(&worker.server.store, self.session.db as u8, &self.parser, input);
-                    let outcome = self.attempt(&turn, Wake::First, expected);
+                    let (outcome, more) = self.attempt(&turn, Wake::First, expected);
+                    if more > 0 {
+                        self.head += self.parser.pass(more);
+                        lookahead.pass(more);
+                        self.slice.commands += more as u32;
+                    }
                     self.settle(&turn, &outcome)?;
                     if !matches!(outcome, Outcome::Done) && self.see_through(&turn, outcome).await? {
                         lookahead.forget();
                     }
-                    self.head += length;
+                    self.head += self.parser.length();
                     self.waits_until = None;
                     worker.store_ahead();
                     if self.slice.is_over_after(&turn) && !self.closing {
@@ -232,14 +237,22 @@ impl Connection {
         self.drive(shared.others_run()).await
     }
 
-    /// Executes the command at the head of the input, which may be empty, as far as it goes at once.
+    /// Executes the command at the head of the input, which may be empty, as far as it goes at once. Returns how many of those
+    /// behind it were executed with it, too: then this is the outcome of the last.
     #[inline]
-    fn attempt(&mut self, turn: &Turn<'_>, wake: Wake, expected: Option<&Expected>) -> Outcome {
-        let args = self.parser.args(&self.input[self.head..]);
-        if args.is_empty() {
-            return Outcome::Done;
-        }
-        turn.execute(&mut self.session, args, &mut self.output.open, wake, expected)
+    fn attempt(&mut self, turn: &Turn<'_>, wake: Wake, expected: Option<&Expected>) -> (Outcome, usize) {
+        let mut behind = self.parser.upcoming(&self.input[self.head..]);
+        let Some(args) = behind.next().filter(|args| !args.is_empty()) else { return (Outcome::Done, 0) };
+        let ahead = behind.len();
+        let out = &mut self.output.open;
+        let outcome = turn.execute(&mut self.session, args, out, wake, expected, &mut behind);
+        (outcome, ahead - behind.len())
+    }
+
+    /// The same once more, without those behind it.
+    fn attempt_again(&mut self, turn: &Turn<'_>, wake: Wake) -> Outcome {
+        let (args, out) = (self.parser.args(&self.input[self.head..]), &mut self.output.open);
+        turn.execute(&mut self.session, args, out, wake, None, &mut Upcoming::default())
     }
 
     /// Takes in what an execution has left beside its reply.

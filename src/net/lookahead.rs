@@ -33,6 +33,11 @@ impl Lookahead {
         store.expect(store.database(db), keys, &mut self.expected);
     }
 
+    /// So many of those behind the command that has run have run with it.
+    pub fn pass(&mut self, count: usize) {
+        self.done += count;
+    }
+
     /// The input may be another now.
     pub fn forget(&mut self) {
         self.expected.clear();

@@ -28,6 +28,12 @@ impl Notices {
         Class(self.classes.load(Relaxed)).has(class)
     }
 
+    /// Whether any events are published.
+    #[inline]
+    pub fn are_used(&self) -> bool {
+        self.classes.load(Relaxed) != 0
+    }
+
     /// Publishes events of these classes from now on; the caller then has the store note them ([`Notices::want`]).
     pub fn set_classes(&self, classes: Class) {
         let seen = classes.has(Class::KEYSPACE | Class::KEYEVENT);

@@ -39,7 +39,7 @@ use crate::{
     session::Session,
 };
 use holdfast_io::{Error, Io, Moment, ReadQueue};
-use holdfast_resp::{OwnedArgs, Reply};
+use holdfast_resp::{OwnedArgs, Reply, Upcoming};
 use holdfast_store::{Cold, Fetched, Options, SimIo, Store};
 use std::{rc::Rc, sync::Arc};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -100,7 +100,8 @@ impl World {
         let (mut out, mut wake, mut on_stack) = (Vec::new(), Wake::First, false);
         for _ in 0..1000 {
             let session = &mut self.session;
-            let mut run = || turn.execute(session, args.args(), &mut out, wake, None);
+            let mut run =
+                || turn.execute(session, args.args(), &mut out, wake, None, &mut Upcoming::default());
             match if on_stack { run_on_stack(&worker, run) } else { run() } {
                 Outcome::Done | Outcome::Close => {
                     self.session.progress = None;

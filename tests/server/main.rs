@@ -49,6 +49,7 @@ mod mpi;
 mod ngrams;
 mod notifications;
 mod operator;
+mod pipelines;
 mod pubsub;
 mod replica;
 mod replica_set;

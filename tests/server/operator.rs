@@ -70,6 +70,17 @@ fn figures_are_counted_and_reset() {
          get none => nil",
     );
     assert_eq!([client.info("rdb_changes_since_last_save"), client.info("keyspace_misses")], ["2", "1"]);
+    // Each command of a transaction is counted, and the second change of a field or bit is as much one as the first.
+    client.run_script(
+        "multi => +OK
+         hset h f 1 => +QUEUED
+         hset h f 2 => +QUEUED
+         setbit b 5 0 => +QUEUED
+         setbit b 5 1 => +QUEUED
+         setbit b 5 1 => +QUEUED
+         exec => [:1 :0 :1 :0 :1]",
+    );
+    assert_eq!(client.info("rdb_changes_since_last_save"), "6");
     client.run_script("multi => +OK\n get a => +QUEUED\n config resetstat => +QUEUED\n exec => [1 +OK]");
     assert_eq!([client.info("keyspace_hits"), client.info("keyspace_misses")], ["0", "0"]);
     client.run_script("save => +OK\n flushall async => +OK");

@@ -32,8 +32,8 @@ pub struct Tx {
     heap: Option<Arc<Heap>>,
     /// Whether nothing is recorded.
     is_silent: bool,
-    /// Whether something was not recorded.
-    has_unrecorded: bool,
+    /// How often something was written, recorded or not.
+    writes: u64,
 }
 
 struct Last {
@@ -53,7 +53,7 @@ impl Tx {
     pub fn clear(&mut self) {
         self.buf.clear();
         self.last = None;
-        (self.is_silent, self.has_unrecorded) = (false, false);
+        (self.is_silent, self.writes) = (false, 0);
     }
 
     /// Records nothing until [`Tx::clear`]. What is changed meanwhile counts only once a checkpoint has all of it that is taken while nobody
@@ -64,14 +64,20 @@ impl Tx {
 
     /// Whether nothing was changed.
     pub fn is_empty(&self) -> bool {
-        self.buf.is_empty() && !self.has_unrecorded
+        self.buf.is_empty() && self.writes == 0
     }
 
-    /// Whether a record is left out.
+    /// How often something was written; the bytes do not tell, as a write may be part of the last record or be recorded nowhere.
     #[inline]
-    fn leaves_out(&mut self) -> bool {
-        self.has_unrecorded |= self.is_silent;
-        self.is_silent
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// Counts a write. Returns whether it is to be recorded.
+    #[inline]
+    fn counts(&mut self) -> bool {
+        self.writes += 1;
+        !self.is_silent
     }
 
     /// Tells that the records have their place in the log: extents that were freed may now be used by other arenas,
@@ -85,7 +91,7 @@ impl Tx {
 
     /// Records `bytes` at `offset`, where an arena has them or will.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
-        if bytes.is_empty() || self.leaves_out() || self.extend(offset, bytes) {
+        if bytes.is_empty() || !self.counts() || self.extend(offset, bytes) {
             return;
         }
         if bytes.len() <= LEN_MAX {
@@ -99,7 +105,7 @@ impl Tx {
     /// Records the `len` low bytes of a little-endian integer at `offset`.
     #[inline]
     pub(crate) fn write_int(&mut self, offset: u64, value: u64, len: usize) {
-        if self.leaves_out() {
+        if !self.counts() {
             return;
         }
         if self.is_beside_last(offset) {
@@ -116,7 +122,7 @@ impl Tx {
     /// Records an array at `offset`: as [`Tx::write`], but without a call to copy bytes whose number is known.
     #[inline]
     pub(crate) fn write_array<const N: usize>(&mut self, offset: u64, bytes: &[u8; N]) {
-        if self.leaves_out() {
+        if !self.counts() {
             return;
         }
         if self.is_beside_last(offset) {
@@ -135,7 +141,7 @@ impl Tx {
 
     /// Records `len` times `byte` at `offset`.
     pub(crate) fn fill(&mut self, offset: u64, len: usize, byte: u8) {
-        if self.leaves_out() {
+        if !self.counts() {
             return;
         }
         for at in (0..len).step_by(LEN_MAX) {
@@ -147,7 +153,7 @@ impl Tx {
 
     /// Records that an extent is all zero and belongs to `owner` (see docs/format.md, "Heap") with `used` granules taken.
     pub(crate) fn owner(&mut self, extent: u32, owner: u16, used: u16) {
-        if self.leaves_out() {
+        if !self.counts() {
             return;
         }
         let head = head(OWNER, owner, u64::from(extent) | u64::from(used) << 24);

@@ -30,5 +30,5 @@ pub use double::{parse_double, write_double};
 pub use integer::parse_int;
 pub use line::{UnbalancedQuotes, split_line};
 pub use reply::{BadReply, Reply, skip_reply, write_command};
-pub use request::{Limits, Parser, ProtocolError};
+pub use request::{Limits, Parser, ProtocolError, Upcoming};
 pub use writer::{Deferred, Proto, Writer};

@@ -95,6 +95,34 @@ pub struct Parser {
     limits: Limits,
 }
 
+/// Commands, one behind another, that are known to be complete.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Upcoming<'a> {
+    buf: &'a [u8],
+    commands: &'a [Whole],
+    spans: &'a [Span],
+    /// Where the spans of the first one begin.
+    first: usize,
+}
+
+impl<'a> Iterator for Upcoming<'a> {
+    type Item = Args<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Args<'a>> {
+        let (command, behind) = self.commands.split_first()?;
+        let args = Args::new(self.buf, &self.spans[self.first..command.spans]);
+        (self.buf, self.commands, self.first) = (&self.buf[command.length..], behind, command.spans);
+        Some(args)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.commands.len(), Some(self.commands.len()))
+    }
+}
+
+impl ExactSizeIterator for Upcoming<'_> {}
+
 /// A complete command.
 #[derive(Clone, Copy, Debug)]
 struct Whole {
@@ -220,14 +248,20 @@ impl Parser {
 
     /// That command and those behind it that are known to be complete, at most 32.
     #[inline]
-    pub fn upcoming<'a>(&'a self, mut buf: &'a [u8]) -> impl Iterator<Item = Args<'a>> + Clone {
-        let mut first = self.current.start;
-        self.commands[self.taken.saturating_sub(1)..].iter().map(move |command| {
-            let args = Args::new(buf, &self.spans[first..command.spans]);
-            buf = &buf[command.length..];
-            first = command.spans;
-            args
-        })
+    pub fn upcoming<'a>(&'a self, buf: &'a [u8]) -> Upcoming<'a> {
+        let commands = &self.commands[self.taken.saturating_sub(1)..];
+        Upcoming { buf, commands, spans: &self.spans, first: self.current.start }
+    }
+
+    /// Goes on to the command that is `count` behind that one, and is known to be complete. Returns the bytes of those before it, which
+    /// have to be gone at the next call.
+    pub fn pass(&mut self, count: usize) -> usize {
+        let mut bytes = 0;
+        for _ in 0..count {
+            bytes += self.pos;
+            self.take();
+        }
+        bytes
     }
 
     /// How many bytes the command has at least, as far as is known: where an announced argument ends.

@@ -11,7 +11,7 @@ use crate::{
     server::{handover::Connected, mailbox::Wake},
     session::{Multi, Replies, observe::Watched, progress::Progress, snapshot::SnapshotRequest},
 };
-use holdfast_resp::{Limits, Parser, Proto, write_command};
+use holdfast_resp::{Limits, Parser, Proto, Upcoming, write_command};
 use std::{future::poll_fn, mem, task::Poll};
 use tokio::time::Instant;
 
@@ -199,7 +199,14 @@ impl Connection {
         while let Ok(Some(length)) = parser.parse(&mut setup[head..], &limits) {
             let mut reply = Vec::new();
             let args = parser.args(&setup[head..]);
-            let outcome = turn.execute(&mut self.session, args, &mut reply, Wake::First, None);
+            let outcome = turn.execute(
+                &mut self.session,
+                args,
+                &mut reply,
+                Wake::First,
+                None,
+                &mut Upcoming::default(),
+            );
             if !matches!(outcome, Outcome::Done) || reply.first() == Some(&b'-') {
                 return Err(format!("{} again: {}", args.at(0).escape_ascii(), reply.escape_ascii()));
             }

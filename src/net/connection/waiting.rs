@@ -100,9 +100,9 @@ impl Connection {
             }
             turn.resume();
             outcome = if on_stack {
-                run_on_stack(&shared, || self.attempt(turn, wake, None)).await
+                run_on_stack(&shared, || self.attempt_again(turn, wake)).await
             } else {
-                self.attempt(turn, wake, None)
+                self.attempt_again(turn, wake)
             };
             self.settle(turn, &outcome)?;
         }

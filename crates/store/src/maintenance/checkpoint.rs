@@ -88,7 +88,7 @@ pub(crate) struct CheckpointCounters {
     pub us_sum: AtomicU64,
     /// When the last one was complete: Unix time in milliseconds.
     pub complete_ms: AtomicU64,
-    /// Batches that had changed keys when the last one that is complete began.
+    /// Commands that had changed keys when the last one that is complete began.
     pub changes: AtomicU64,
     pub failed_last: AtomicBool,
 }

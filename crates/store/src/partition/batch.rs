@@ -27,7 +27,9 @@ pub struct Batch {
     items: Vec<Pending>,
     /// Bytes that its items of strings and of frozen collections take, cancelled ones included.
     item_bytes: [u64; 2],
-    /// Bytes of the keys and values of the commands that it is of.
+    /// The commands that it is of, as far as they were counted.
+    pub(crate) calls: u64,
+    /// Bytes of their keys and values.
     pub(crate) input: u64,
     /// Its items were in the log before.
     pub(crate) moves: bool,
@@ -238,7 +240,7 @@ impl Batch {
         forget(&mut self.written);
         self.flushed = false;
         self.item_bytes = [0; 2];
-        self.input = 0;
+        (self.calls, self.input) = (0, 0);
         self.moves = false;
     }
 }

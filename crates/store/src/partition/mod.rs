@@ -102,7 +102,7 @@ impl Lookups {
 #[derive(Default)]
 pub(crate) struct Counts {
     pub lookups: Lookups,
-    /// Batches whose first change was here.
+    /// Commands that changed keys, in batches whose first change was here; a batch whose commands were not counted is one.
     pub changes: u64,
     /// What was garbage and is freed.
     pub swept: u64,

@@ -332,7 +332,7 @@ impl Store {
             let cold = match checked {
                 Ok((done, cold)) if cold.is_empty() => {
                     for write in writes.0 {
-                        txn.add_input(write.input);
+                        txn.count_call(write.input);
                         let applied = (write.apply)(&mut txn, write.db, &write.key);
                         applied.expect("it was looked at before, and there was room");
                     }

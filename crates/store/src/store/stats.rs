@@ -83,7 +83,7 @@ pub struct Stats {
     pub freed_segments: u64,
     /// Checkpoints that were completed.
     pub checkpoints: u64,
-    /// Batches that changed keys since the last checkpoint began.
+    /// Commands that changed keys since the last checkpoint began.
     pub changes: u64,
     /// Keys and collections that nothing leads to any more and that are still to be freed.
     pub garbage: u64,

@@ -15,13 +15,22 @@ pub(crate) struct Allowance<'s> {
     pub is_bounded: bool,
     /// Bytes that the arguments of the command come to.
     pub expected: usize,
+    /// Bytes of the batch that commands before it have written.
+    pub before: usize,
 }
 
 impl<'s> Allowance<'s> {
     #[inline]
     pub fn new(log: &'s Log) -> Self {
         let reservation = Reservation::new(log);
-        Allowance { reservation, purpose: Purpose::Write, may_wait: false, is_bounded: false, expected: 0 }
+        Allowance {
+            reservation,
+            purpose: Purpose::Write,
+            may_wait: false,
+            is_bounded: false,
+            expected: 0,
+            before: 0,
+        }
     }
 
     /// Bytes that its batch may have.

@@ -41,6 +41,12 @@ impl Changes {
         });
     }
 
+    /// Whether nobody wants to know anything.
+    #[inline]
+    pub fn are_unwanted(&self) -> bool {
+        self.wanted.is_nothing()
+    }
+
     /// Whether the names of keys to which this is done are wanted.
     pub fn want_names(&self, kind: ChangeKind) -> bool {
         self.wanted.has(kind)

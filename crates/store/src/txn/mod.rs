@@ -483,15 +483,17 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// Bytes of log that it has put together so far.
+    /// How much it has written so far: the more, the more. What is written in the place of something else takes no more bytes of its batch, but
+    /// counts.
     #[inline]
-    pub fn bytes_so_far(&self) -> usize {
-        self.batch.tx.buf.len()
+    pub fn written_so_far(&self) -> u64 {
+        self.batch.tx.writes() + (self.batch.tx.buf.len() + self.batch.written.len()) as u64
     }
 
-    /// Counts the keys and values of a command that has written something, in bytes, for [`BytesWritten`](crate::BytesWritten).
+    /// Counts a command that has written something, and its keys and values, in bytes, for [`BytesWritten`](crate::BytesWritten).
     #[inline]
-    pub fn add_input(&mut self, bytes: usize) {
+    pub fn count_call(&mut self, bytes: usize) {
+        self.batch.calls += 1;
         self.batch.input += bytes as u64;
     }
 
@@ -527,7 +529,7 @@ impl<'s> Txn<'s> {
                 self.locks.each(|part| part.note_flushed(wait_lsn));
             }
             if let Some(first) = self.batch.written.first() {
-                self.locks.get(first.partition).counts.changes += 1;
+                self.locks.get(first.partition).counts.changes += self.batch.calls.max(1);
             }
             for written in &self.batch.written {
                 self.locks.get(written.partition).note_written(

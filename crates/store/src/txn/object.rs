@@ -200,7 +200,7 @@ impl Txn<'_> {
                 self.create(db, key, ty, encoding)?
             }
         };
-        let before = self.batch.tx.buf.len();
+        let before = self.batch.tx.writes();
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let context = Context {
@@ -216,7 +216,7 @@ impl Txn<'_> {
             let found = part.find(shared, db, target.digest).expect("the key of the object");
             part.remove(shared, &mut self.batch, db, target.digest, found);
         }
-        if self.batch.tx.buf.len() != before {
+        if self.batch.tx.writes() != before {
             match notify {
                 Notify::All => self.written(target),
                 Notify::Queued | Notify::None => self.note(target, notify),

@@ -43,6 +43,12 @@ impl Txn<'_> {
         part.observers.pass_on(logical, target.digest, id, is_there);
     }
 
+    /// Whether anybody is told of what it does, or may be: by its name, or since he observes a key of its partitions.
+    #[inline]
+    pub fn is_observed(&self) -> bool {
+        !self.changes.are_unwanted() || self.locks.any(|part| !part.observers.is_empty())
+    }
+
     /// Whether any key of its partitions is kept for an observer whose turn it is.
     #[inline]
     pub fn keeps_any(&self) -> bool {

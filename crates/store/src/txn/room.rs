@@ -10,7 +10,7 @@ use super::{
 };
 use crate::collections::redo_max;
 use holdfast_heap::RoomNeeded;
-use holdfast_log::{Admission, Purpose, batch_len};
+use holdfast_log::{Admission, Purpose, SMALL_BYTES, batch_len};
 
 /// Elements whose change needs no reservation of its own.
 pub(crate) const FEW_ELEMENTS: u64 = 64;
@@ -30,6 +30,18 @@ impl Txn<'_> {
         self.make_room(bytes)
     }
 
+    /// Says what a further command of the transaction is about to write, by its arguments, and for the same purpose; whether that is so little
+    /// that it needs no room of its own. If it is, the command can be run again, as the first one can, and else it is for another transaction.
+    #[inline]
+    pub fn expect_more(&mut self, bytes: usize) -> bool {
+        let written = self.batch.tx.buf.len();
+        if written + bytes > SMALL_BYTES || self.lacks_room(bytes) {
+            return false;
+        }
+        (self.allowance.expected, self.allowance.before) = (bytes, written);
+        true
+    }
+
     /// Sees to it that what lets data grow by so many bytes of redo will not lack memory in its midst. To be called before anything is
     /// changed.
     ///
@@ -37,8 +49,14 @@ impl Txn<'_> {
     /// [`Error::Full`].
     #[inline]
     pub(crate) fn make_room(&mut self, bytes: usize) -> Result<()> {
+        if self.lacks_room(bytes) { self.make_scarce_room(bytes) } else { Ok(()) }
+    }
+
+    /// Whether what lets data grow by so many bytes of redo might lack memory.
+    #[inline]
+    fn lacks_room(&self, bytes: usize) -> bool {
         let grows = self.allowance.purpose == Purpose::Write && self.allowance.is_bounded;
-        if grows && !self.shared().heap.has_plenty(bytes) { self.make_scarce_room(bytes) } else { Ok(()) }
+        grows && !self.shared().heap.has_plenty(bytes)
     }
 
     #[cold]
@@ -94,7 +112,10 @@ impl Txn<'_> {
     #[cold]
     fn reserve_large(&mut self, wanted: usize) -> Result<()> {
         let (engine, allowance) = (self.engine, &mut self.allowance);
-        let has_changed = !self.batch.is_empty();
+        let has_changed = match allowance.before {
+            0 => !self.batch.is_empty(),
+            before => self.batch.tx.buf.len() > before,
+        };
         let may_wait = allowance.may_wait && !has_changed;
         if may_wait && engine.shared.log.is_busy() {
             return Err(Error::NotAdmitted(Admission::Busy));
