@@ -157,11 +157,13 @@ fn collections_outgrow_memory_and_survive_a_kill() {
 }
 
 /// Adds what is looked at by [`commands_find_what_they_use_before_they_run`]: the collections named above, a stream, and the same
-/// number as score, position and ID.
+/// number as score, position and ID; and a sorted set in which names alone have an order.
 fn add_all(client: &mut Client) {
     for first in (0..ELEMENTS).step_by(1000) {
         add_elements(client, first..first + 1000);
         set(client, (first..first + 1000).map(|n| (n, 0)));
+        let named = |n: u64| vec!["ZADD".into(), "names".into(), "0".into(), element(n)];
+        pipeline(client, &(first..first + 1000).map(named).collect::<Vec<_>>());
         let entry =
             |n: u64| vec!["XADD".into(), "stream".into(), format!("{}-1", n + 1), "f".into(), element(n)];
         let entries: Vec<_> = (first..first + 1000).map(entry).collect();
@@ -190,6 +192,14 @@ fn commands_find_what_they_use_before_they_run() {
         "ZREVRANGEBYSCORE zset # -inf LIMIT 3 40",
         "ZRANGE zset # -inf BYSCORE REV LIMIT 0 5",
         "ZADD zset XX # @",
+        "ZRANK names @",
+        "ZADD names 0 new@",
+        "ZREM names @",
+        "ZLEXCOUNT names (@ +",
+        "ZRANGEBYLEX names [@ + LIMIT 2 30",
+        "ZREVRANGEBYLEX names (@ - LIMIT 0 5",
+        "ZRANGE names [@ - BYLEX REV LIMIT 3 3",
+        "ZREMRANGEBYLEX names [@ [@",
         "LINDEX list #",
         "LRANGE list # #",
         "LSET list # @",
@@ -217,9 +227,8 @@ fn commands_find_what_they_use_before_they_run() {
                     .map(|_| {
                         let n = 1000 + rng.below(ELEMENTS - 2000);
                         let fill = |word: &str| match word {
-                            "@" => element(n),
                             "field" => field(n),
-                            word => word.replace('#', &n.to_string()),
+                            word => word.replace('#', &n.to_string()).replace('@', &element(n)),
                         };
                         call.split(' ').map(fill).collect()
                     })

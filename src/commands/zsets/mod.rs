@@ -194,7 +194,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) with N being the number of elements in the sorted set.",
         ..READ
     }
-    .by(Keyed(|call, txn| ranges::count(call, txn, By::Name))),
+    .by(Keyed(|call, txn| ranges::count(call, txn, By::Name)))
+    .using(|args| ranges::names(args, 2, false, 0)),
     Command {
         name: "zmpop",
         syntax: "numkeys:i key... where<MIN|MAX> [COUNT=count:i]",
@@ -258,7 +259,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: LIMITED_RANGE_COMPLEXITY,
         ..RANGE
     }
-    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(false)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(false))))
+    .using(|args| ranges::uses(args, 2, Some(By::Name), Some(false))),
     Command {
         name: "zrangebyscore",
         syntax: "key min:d max:d [WITHSCORES@2.0.0] [LIMIT=limit(offset:i count:i)]",
@@ -307,7 +309,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Removes members in a sorted set within a lexicographical range. Deletes the sorted set if all members were removed.",
         ..REMOVE
     }
-    .by(Keyed(|call, txn| ranges::remove(call, txn, By::Name))),
+    .by(Keyed(|call, txn| ranges::remove(call, txn, By::Name)))
+    .using(|args| ranges::uses(args, 2, Some(By::Name), Some(false))),
     Command {
         name: "zremrangebyrank",
         syntax: "key start:i stop:i",
@@ -341,7 +344,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: LIMITED_RANGE_COMPLEXITY,
         ..RANGE
     }
-    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(true)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(true))))
+    .using(|args| ranges::uses(args, 2, Some(By::Name), Some(true))),
     Command {
         name: "zrevrangebyscore",
         syntax: "key max:d min:d [WITHSCORES] [LIMIT=limit(offset:i count:i)]",

@@ -99,7 +99,7 @@ fn name_end(text: &[u8]) -> Result<NameEnd<'_>, Stop> {
     }
 }
 
-/// What a command of the ZRANGE family uses, as far as that can be told without a member; its ends are the arguments from `min` on.
+/// What a command of the ZRANGE family uses; its ends are the arguments from `min` on.
 pub fn uses(args: Args, min: usize, by: Option<By>, reverse: Option<bool>) -> Vec<Use> {
     let options = min + 2..args.len();
     let word = |name: &[u8]| options.clone().find(|&index| args.at(index).eq_ignore_ascii_case(name));
@@ -120,7 +120,7 @@ pub fn uses(args: Args, min: usize, by: Option<By>, reverse: Option<bool>) -> Ve
             ends.map(|(first, last)| Use::Positions { first, last, reverse }).into_iter().collect()
         }
         By::Score => scores(args, min, reverse, limit.unwrap_or(u64::MAX)),
-        By::Name => Vec::new(),
+        By::Name => names(args, min, reverse, limit.unwrap_or(u64::MAX)),
     }
 }
 
@@ -129,6 +129,16 @@ pub fn scores(args: Args, min: usize, reverse: bool, count: u64) -> Vec<Use> {
     let (least, greatest) = if reverse { (min + 1, min) } else { (min, min + 1) };
     match (score_end(args.at(least)), score_end(args.at(greatest))) {
         (Ok(min), Ok(max)) => vec![Use::Scores { min, max, reverse, count }],
+        _ => Vec::new(),
+    }
+}
+
+/// The members with names between two arguments, as many at most.
+pub fn names(args: Args, min: usize, reverse: bool, count: u64) -> Vec<Use> {
+    let (least, greatest) = if reverse { (min + 1, min) } else { (min, min + 1) };
+    match (name_end(args.at(least)), name_end(args.at(greatest))) {
+        (Ok(NameEnd::Highest), _) | (_, Ok(NameEnd::Lowest)) => Vec::new(),
+        (Ok(min), Ok(max)) => vec![Use::Names { min: min.bound(), max: max.bound(), reverse, count }],
         _ => Vec::new(),
     }
 }

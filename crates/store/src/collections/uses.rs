@@ -43,6 +43,17 @@ pub enum Use<'a> {
         /// As many, at most.
         count: u64,
     },
+    /// Members of a sorted set by their names, where all have the same score.
+    Names {
+        /// The least name.
+        min: Bound<&'a [u8]>,
+        /// The greatest name.
+        max: Bound<&'a [u8]>,
+        /// From the greatest on.
+        reverse: bool,
+        /// As many, at most.
+        count: u64,
+    },
     /// Entries of a stream.
     Ids {
         /// The least ID.
@@ -117,6 +128,9 @@ impl Finder<'_> {
             }
             (Type::Zset, Use::Scores { min, max, reverse, count }) => {
                 self.go_on(zset::look_at_scores(self, obj, (min, max), reverse, count));
+            }
+            (Type::Zset, Use::Names { min, max, reverse, count }) => {
+                self.go_on(zset::look_at_names(self, obj, (min, max), reverse, count));
             }
             (Type::Zset, Use::All) => zset::look_at_ranks(self, obj, 0..count),
             (Type::List, Use::Positions { first, last, .. }) => {

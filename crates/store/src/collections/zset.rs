@@ -14,6 +14,7 @@ mod small;
 mod tests;
 
 use std::{
+    cell::Cell,
     cmp::Ordering,
     collections::BTreeSet,
     ops::{Bound, Range},
@@ -112,10 +113,17 @@ pub fn look_at_place(
     member: &[u8],
     score: Option<f64>,
 ) -> Result<(), Absent> {
+    let arena = finder.arena;
     let element = look(finder, cx, obj, member)?;
-    let old = element.map(|element| element_score(finder.arena, element));
+    let old = element.map(|element| element_score(arena, element));
     for score in old.into_iter().chain(score) {
-        finder.go_on(place_of_score(finder, obj, Bound::Included(score)).map(drop));
+        let below = |key: &Key| {
+            if score_of(key) == score {
+                look_at(finder, element_of(key))?;
+            }
+            Ok(key_precedes(arena, key, (member, score)))
+        };
+        finder.go_on(look_at_way(finder, obj, below).map(drop));
     }
     Ok(())
 }
@@ -136,39 +144,78 @@ pub fn look_at_scores(
     reverse: bool,
     count: u64,
 ) -> Result<(), Absent> {
-    // Its keys are those that are not below the range's begin, and are below its end.
-    let (begin, end) = (place_of_score(finder, obj, min), place_of_score(finder, obj, opposite(max)));
+    let begin = look_at_way(finder, obj, |key| Ok(is_before(score_of(key), min)));
+    let end = look_at_way(finder, obj, |key| Ok(is_up_to(score_of(key), max)));
+    look_between(finder, obj, (begin?, end?), reverse, count);
+    Ok(())
+}
+
+/// The same for names in a range, where all members have the same score. To find out where a name belongs takes names along the way.
+pub fn look_at_names(
+    finder: &Finder,
+    obj: u64,
+    (min, max): (Bound<&[u8]>, Bound<&[u8]>),
+    reverse: bool,
+    count: u64,
+) -> Result<(), Absent> {
+    let name = |key: &Key| {
+        look_at(finder, element_of(key))?;
+        Ok(member_of(finder.arena, element_of(key)))
+    };
+    let begin = look_at_way(finder, obj, |key| Ok(is_before(name(key)?, min)));
+    let end = look_at_way(finder, obj, |key| Ok(is_up_to(name(key)?, max)));
+    look_between(finder, obj, (begin?, end?), reverse, count);
+    Ok(())
+}
+
+/// Looks for what is on the way to the place behind all keys below, and returns the place. Whether a key is below may itself be absent.
+fn look_at_way(
+    finder: &Finder,
+    obj: u64,
+    mut below: impl FnMut(&Key) -> Result<bool, Absent>,
+) -> Result<Option<Position>, Absent> {
+    let (look, is_lost) = (finder.look(), Cell::new(false));
+    let goes_on = |offset, len| if is_lost.get() { Err(Absent) } else { look(offset, len) };
+    let place = tree(obj).try_place(finder.arena, goes_on, |key| {
+        // Once lost, it stops at the next node.
+        !is_lost.get() && below(key).unwrap_or_else(|Absent| is_lost.replace(true))
+    })?;
+    if is_lost.get() { Err(Absent) } else { Ok(place) }
+}
+
+/// Looks for so many members between two places, from the least one on; from the greatest one if `reverse`.
+fn look_between(
+    finder: &Finder,
+    obj: u64,
+    (begin, end): (Option<Position>, Option<Position>),
+    reverse: bool,
+    count: u64,
+) {
     let rank = |place: Option<Position>| place.map_or(0, |place| tree(obj).rank_of(finder.arena, &place));
-    let (begin, end) = (rank(begin?), rank(end?));
+    let (begin, end) = (rank(begin), rank(end));
     let near = if reverse {
         begin.max(end.saturating_sub(count))..end
     } else {
         begin..end.min(begin.saturating_add(count))
     };
     look_at_ranks(finder, obj, near);
-    Ok(())
 }
 
-/// Looks for the place behind the keys whose scores are below a bound.
-fn place_of_score(finder: &Finder, obj: u64, bound: Bound<f64>) -> Result<Option<Position>, Absent> {
-    tree(obj).try_place(finder.arena, finder.look(), |key| is_below(key, bound))
-}
-
-/// Whether a key's score is below the least that a bound admits.
-fn is_below(key: &Key, bound: Bound<f64>) -> bool {
-    match bound {
-        Bound::Included(score) => score_of(key) < score,
-        Bound::Excluded(score) => score_of(key) <= score,
+/// Whether a score or name is below those of a range, by its lower bound.
+fn is_before<T: PartialOrd>(value: T, min: Bound<T>) -> bool {
+    match min {
+        Bound::Included(min) => value < min,
+        Bound::Excluded(min) => value <= min,
         Bound::Unbounded => false,
     }
 }
 
-/// The lower bound of what an upper bound leaves out.
-fn opposite(bound: Bound<f64>) -> Bound<f64> {
-    match bound {
-        Bound::Included(score) => Bound::Excluded(score),
-        Bound::Excluded(score) => Bound::Included(score),
-        Bound::Unbounded => Bound::Excluded(f64::INFINITY),
+/// Whether a score or name is not above those of a range, by its upper bound.
+fn is_up_to<T: PartialOrd>(value: T, max: Bound<T>) -> bool {
+    match max {
+        Bound::Included(max) => value <= max,
+        Bound::Excluded(max) => value < max,
+        Bound::Unbounded => true,
     }
 }
 
@@ -215,45 +262,32 @@ pub fn rank(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<u64> 
 
 /// The ranks of the members with scores between two bounds.
 pub fn ranks_by_score(arena: &Arena, obj: u64, min: Bound<f64>, max: Bound<f64>) -> Range<u64> {
-    let rank = |below: &dyn Fn(f64) -> bool| {
-        if is_small(arena, obj) {
-            small(obj).view(arena).partition_point(|scored| below(scored.1)) as u64
-        } else {
-            tree(obj).rank(arena, |key| below(score_of(key)))
-        }
-    };
-    let start = match min {
-        Bound::Unbounded => 0,
-        Bound::Included(min) => rank(&|score| score < min),
-        Bound::Excluded(min) => rank(&|score| score <= min),
-    };
-    let end = match max {
-        Bound::Unbounded => len(arena, obj),
-        Bound::Included(max) => rank(&|score| score <= max),
-        Bound::Excluded(max) => rank(&|score| score < max),
-    };
-    start..end.max(start)
+    ranks_between(arena, obj, (min, max), |scored| scored.1, score_of)
 }
 
 /// The ranks of the members between two names. All members must have the same score: else the range means nothing.
 pub fn ranks_by_name(arena: &Arena, obj: u64, min: Bound<&[u8]>, max: Bound<&[u8]>) -> Range<u64> {
-    let rank = |below: &dyn Fn(&[u8]) -> bool| {
+    ranks_between(arena, obj, (min, max), |scored| scored.0, |key| member_of(arena, element_of(key)))
+}
+
+/// The ranks of the members of which something is between two bounds, in which they are ordered: `of_small` tells it in a small set,
+/// `of_key` in a large one.
+fn ranks_between<'a, T: PartialOrd + Copy>(
+    arena: &'a Arena,
+    obj: u64,
+    (min, max): (Bound<T>, Bound<T>),
+    of_small: impl Fn(Scored<'a>) -> T,
+    of_key: impl Fn(&Key) -> T,
+) -> Range<u64> {
+    let rank = |below: &dyn Fn(T) -> bool| {
         if is_small(arena, obj) {
-            small(obj).view(arena).partition_point(|scored| below(scored.0)) as u64
+            small(obj).view(arena).partition_point(|scored| below(of_small(scored))) as u64
         } else {
-            tree(obj).rank(arena, |key| below(member_of(arena, element_of(key))))
+            tree(obj).rank(arena, |key| below(of_key(key)))
         }
     };
-    let start = match min {
-        Bound::Unbounded => 0,
-        Bound::Included(min) => rank(&|member| member < min),
-        Bound::Excluded(min) => rank(&|member| member <= min),
-    };
-    let end = match max {
-        Bound::Unbounded => len(arena, obj),
-        Bound::Included(max) => rank(&|member| member <= max),
-        Bound::Excluded(max) => rank(&|member| member < max),
-    };
+    let start = if min == Bound::Unbounded { 0 } else { rank(&|value| is_before(value, min)) };
+    let end = if max == Bound::Unbounded { len(arena, obj) } else { rank(&|value| is_up_to(value, max)) };
     start..end.max(start)
 }
 

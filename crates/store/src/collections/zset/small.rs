@@ -94,7 +94,7 @@ impl<'a> View<'a> {
     }
 
     /// The first rank whose member does not satisfy `below`.
-    pub fn partition_point(self, mut below: impl FnMut(Scored) -> bool) -> usize {
+    pub fn partition_point(self, mut below: impl FnMut(Scored<'a>) -> bool) -> usize {
         partition_point(self.len(), |rank| below(self.get(rank)))
     }
 
