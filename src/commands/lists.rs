@@ -163,7 +163,7 @@ pub static COMMANDS: &[Row] = &[
         ..POP
     }
     .by(Keyed(|call, txn| pop(call, txn, Front)))
-    .using(uses::ends),
+    .using(uses::first),
     Command {
         name: "lpos",
         syntax: "key element [RANK=rank:i] [COUNT=num-matches:i] [MAXLEN=len:i]",
@@ -236,7 +236,7 @@ pub static COMMANDS: &[Row] = &[
         ..POP
     }
     .by(Keyed(|call, txn| pop(call, txn, Back)))
-    .using(uses::ends),
+    .using(uses::last),
     Command {
         name: "rpoplpush",
         syntax: "source:k destination:k1",

@@ -1,5 +1,6 @@
 //! What the arguments of several commands have in common: IDs, ranges of IDs, how to trim.
 
+use super::{claims::AUTO_COUNT, find_streams};
 use crate::{command::error::NOT_INTEGER, commands::prelude::*, config::Opt};
 use holdfast_resp::parse_int;
 use holdfast_store::stream::{Id, NewId, Trim, TrimTo};
@@ -97,17 +98,92 @@ pub fn range(args: Args, start: usize, end: usize) -> Vec<Use> {
     }
 }
 
-/// The entries that XREAD names: those behind IDs.
+/// The entries that XREAD and XREADGROUP name: those behind IDs, what is new to a group, what is pending for a consumer.
 pub fn read(args: Args) -> Vec<Use> {
-    let word = |name: &[u8]| (1..args.len()).find(|&index| args.at(index).eq_ignore_ascii_case(name));
-    let Some(streams) = word(b"streams") else { return Vec::new() };
-    let count = word(b"count").filter(|&at| at < streams).and_then(|at| parse_int(args.at(at + 1)));
-    let count = count.and_then(|count| u64::try_from(count).ok()).filter(|&count| count > 0);
+    let Some(streams) = find_streams(args) else { return Vec::new() };
+    let (mut at, mut count, mut group) = (1, u64::MAX, None);
+    while at < streams {
+        let is = |name: &[u8]| args.at(at).eq_ignore_ascii_case(name);
+        at += match () {
+            () if is(b"group") => {
+                group = Some((args.at(at + 1), args.at(at + 2)));
+                3
+            }
+            () if is(b"count") => {
+                count = self::count(args.at(at + 1)).unwrap_or(u64::MAX);
+                2
+            }
+            () if is(b"block") => 2,
+            () => 1,
+        };
+    }
     let ids = args.iter().skip(streams + 1 + (args.len() - streams - 1) / 2);
-    let behind = ids.filter_map(|id| parse_id(id, 0).ok()?.next());
-    behind
-        .map(|from| Use::Ids { from, to: Id::MAX, reverse: false, count: count.unwrap_or(u64::MAX) })
-        .collect()
+    let of_id = |id: &[u8]| {
+        if let (Some((group, consumer)), b">") = (group, id) {
+            return Some(Use::Unread { group, consumer, count });
+        }
+        let (from, to) = (parse_id(id, 0).ok()?.next()?, Id::MAX);
+        Some(match group {
+            Some((group, owner)) => {
+                Use::Pending { group, owner: Some(owner), from, to, count, entries: true }
+            }
+            None => Use::Ids { from, to, reverse: false, count },
+        })
+    };
+    ids.filter_map(of_id).collect()
+}
+
+fn count(text: &[u8]) -> Option<u64> {
+    u64::try_from(parse_int(text)?).ok().filter(|&count| count > 0)
+}
+
+/// What is pending with the IDs behind a group, for whomever it is.
+pub fn acknowledged(args: Args) -> Vec<Use> {
+    let group = args.at(2);
+    let ids = args.iter().skip(3).filter_map(|id| parse_id(id, 0).ok());
+    ids.map(|id| Use::Pending { group, owner: None, from: id, to: id, count: 1, entries: false }).collect()
+}
+
+/// What XCLAIM names: entries, where they are pending for anybody, and where they will be for the one who claims them.
+pub fn claimed(args: Args) -> Vec<Use> {
+    let ids = args.iter().skip(5).map_while(|id| parse_id(id, 0).ok());
+    let of_id = |id| {
+        // It is looked for whether it is pending or not.
+        let entry = Use::Ids { from: id, to: id, reverse: false, count: 1 };
+        for_another(args, (id, id), 1).into_iter().chain([entry])
+    };
+    ids.flat_map(of_id).collect()
+}
+
+/// The same of XAUTOCLAIM, if all that it looks at was pending for long enough.
+pub fn claimed_from(args: Args) -> Vec<Use> {
+    let number = args.iter().skip(6).position(|arg| arg.eq_ignore_ascii_case(b"count"));
+    let count = number.and_then(|at| count(args.get(6 + at + 1)?)).unwrap_or(AUTO_COUNT);
+    let from = args.get(5).and_then(|from| parse_start(from).ok());
+    from.map_or(Vec::new(), |from| for_another(args, (from, Id::MAX), count).into())
+}
+
+fn for_another(args: Args, (from, to): (Id, Id), count: u64) -> [Use; 2] {
+    let (group, taker) = (args.at(2), args.at(3));
+    [(None, true), (Some(taker), false)].map(|(owner, entries)| Use::Pending {
+        group,
+        owner,
+        from,
+        to,
+        count,
+        entries,
+    })
+}
+
+/// What XPENDING shows.
+pub fn pending(args: Args) -> Vec<Use> {
+    let at = if args.get(3).is_some_and(|word| word.eq_ignore_ascii_case(b"idle")) { 5 } else { 3 };
+    let range = |at| {
+        let (from, to) = (parse_start(args.get(at)?).ok()?, parse_end(args.get(at + 1)?).ok()?);
+        Some((from, to, count(args.get(at + 2)?)?))
+    };
+    let (from, to, count) = range(at).unwrap_or((Id::MIN, Id::MAX, 1));
+    vec![Use::Pending { group: args.at(2), owner: args.get(at + 3), from, to, count, entries: false }]
 }
 
 /// The entries with the IDs behind the key.

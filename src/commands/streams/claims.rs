@@ -17,7 +17,7 @@ const BAD_RETRYCOUNT: Stop = Stop::new("ERR Invalid RETRYCOUNT option argument f
 const BAD_COUNT: Stop = Stop::new("ERR COUNT must be > 0");
 
 /// Entries that XAUTOCLAIM claims unless told otherwise.
-const AUTO_COUNT: u64 = 100;
+pub const AUTO_COUNT: u64 = 100;
 /// The most that it can be told.
 const AUTO_COUNT_MAX: i64 = i64::MAX / 16;
 

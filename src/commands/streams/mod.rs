@@ -63,7 +63,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each message ID processed.",
         ..WRITE
     }
-    .by(Keyed(groups::xack)),
+    .by(Keyed(groups::xack))
+    .using(arguments::acknowledged),
     Command {
         name: "xadd",
         syntax: r#"key [NOMKSTREAM@6.2.0] [trim(strategy<MAXLEN|MINID@6.2.0> [operator<"="=equal:!|"~"=approximately:!>] threshold [LIMIT=count:i@6.2.0])] id-selector<"*"=auto-id:!|id> data(field value)..."#,
@@ -82,7 +83,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) if COUNT is small.",
         ..DELETE
     }
-    .by(Keyed(claims::xautoclaim)),
+    .by(Keyed(claims::xautoclaim))
+    .using(arguments::claimed_from),
     Command {
         name: "xclaim",
         syntax: "key group consumer min-idle-time id... [IDLE=ms:i] [TIME=unix-time-milliseconds:t] [RETRYCOUNT=count:i] [FORCE] [JUSTID] [LASTID=lastid]",
@@ -90,7 +92,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log N) with N being the number of messages in the PEL of the consumer group.",
         ..WRITE
     }
-    .by(Keyed(claims::xclaim)),
+    .by(Keyed(claims::xclaim))
+    .using(arguments::claimed),
     Command {
         name: "xdel",
         syntax: "key id...",
@@ -193,7 +196,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
         ..READ
     }
-    .by(Keyed(info::xpending)),
+    .by(Keyed(info::xpending))
+    .using(arguments::pending),
     Command {
         name: "xrange",
         syntax: "key start end [COUNT=count:i]",
@@ -225,7 +229,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.",
         ..READ
     }
-    .by(Keyed(reading::xreadgroup)),
+    .by(Keyed(reading::xreadgroup))
+    .using(arguments::read),
     Command {
         name: "xrevrange",
         syntax: "key end start [COUNT=count:i]",

@@ -225,7 +225,7 @@ pub static COMMANDS: &[Row] = &[
         ..POP
     }
     .by(Keyed(|call, txn| pops::pop(call, txn, true)))
-    .using(uses::ends),
+    .using(uses::last),
     Command {
         name: "zpopmin",
         syntax: "key [count:i]",
@@ -233,7 +233,7 @@ pub static COMMANDS: &[Row] = &[
         ..POP
     }
     .by(Keyed(|call, txn| pops::pop(call, txn, false)))
-    .using(uses::ends),
+    .using(uses::first),
     Command {
         name: "zrandmember",
         syntax: "key [options(count:i [WITHSCORES])]",

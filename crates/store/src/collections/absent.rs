@@ -12,7 +12,7 @@ pub struct Absent;
 pub struct Finder<'a> {
     pub(in crate::collections) arena: &'a Arena,
     /// Whether the command may free what it uses.
-    frees: bool,
+    pub(in crate::collections) frees: bool,
     /// How many it may find: nothing is in memory once it has.
     pages_max: usize,
     pages: RefCell<BTreeSet<AbsentPage>>,

@@ -60,11 +60,27 @@ pub fn get(arena: &Arena, obj: u64, index: u64) -> Option<&[u8]> {
     Some(entry_at(arena, obj, &path, in_leaf).value)
 }
 
-/// Looks for the elements of a large list at these positions.
-pub fn look(finder: &Finder, obj: u64, positions: Range<u64>) {
-    tree(obj).try_each_leaf(finder.arena, positions, finder.look(), |leaf, _| {
-        finder.go_on(run::look(finder, leaf));
+/// Looks for the elements of a large list at these positions, and for the leaves with which one may be merged that the command nearly
+/// empties.
+pub fn look(finder: &Finder, cx: Context, obj: u64, positions: Range<u64>) {
+    let (arena, limit) = (finder.arena, LeafLimit::new(cx.limits));
+    let mut left = 0;
+    tree(obj).try_each_leaf(arena, positions.clone(), finder.look(), |leaf, used| {
+        if run::look(finder, leaf).is_ok() && finder.frees {
+            let entries = (0..).zip(Run::at(arena, leaf).entries(arena));
+            let kept = entries.filter(|(index, _)| !used.contains(index)).map(|(_, entry)| entry.len);
+            let (count, bytes) = kept.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len));
+            if bytes <= limit.bytes / 8 {
+                left = left.max(count);
+            }
+        }
     });
+    if left > 0 {
+        let beside = positions.start.saturating_sub(left + 1)..positions.end.saturating_add(left + 1);
+        tree(obj).try_each_leaf(arena, beside, finder.look(), |leaf, _| {
+            finder.go_on(run::look(finder, leaf));
+        });
+    }
 }
 
 /// The entry at `index` in the path's leaf.

@@ -7,11 +7,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
+use std::{cell::Cell, ops::Range};
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::absent::no_look;
+use super::absent::{Absent, Finder, no_look};
 use super::btree::{
     Counted, Path, Tree,
     node::{self, Layout},
@@ -84,6 +84,21 @@ impl<const SLOT: usize> Ordered<SLOT> {
         look(path.leaf, Self::LEAF.size)?;
         let index = node::view(arena, Self::LEAF, path.leaf).partition_point(0, |slot| below(key_of(slot)));
         Ok(Some(Position { path, index }))
+    }
+
+    /// Looks for what is on the way to the place behind all keys below, and returns the place. Whether a key is below may itself be absent.
+    pub fn look_at_way(
+        &self,
+        finder: &Finder,
+        mut below: impl FnMut(&Key) -> Result<bool, Absent>,
+    ) -> Result<Option<Position>, Absent> {
+        let (look, is_lost) = (finder.look(), Cell::new(false));
+        let goes_on = |offset, len| if is_lost.get() { Err(Absent) } else { look(offset, len) };
+        let place = self.try_place(finder.arena, goes_on, |key| {
+            // Once lost, it stops at the next node.
+            !is_lost.get() && below(key).unwrap_or_else(|Absent| is_lost.replace(true))
+        })?;
+        if is_lost.get() { Err(Absent) } else { Ok(place) }
     }
 
     /// The number of keys below.

@@ -11,6 +11,7 @@
 mod entry;
 mod group;
 mod id;
+mod look;
 mod named;
 mod pending;
 pub(super) mod serial;
@@ -23,17 +24,16 @@ mod writer;
 pub use entry::{Entry, Fields};
 pub use group::{Consumer, Group};
 pub use id::Id;
+pub(super) use look::{look, look_at_entries, look_at_groups, look_at_pending, look_at_unread};
 pub use pending::Pending;
 pub use serial::Draft;
 pub(crate) use writer::Claimed;
 pub use writer::{Claim, Refused, Trim, TrimTo, Writer};
 
 use holdfast_heap::{Arena, Full, Tx};
-use std::ops;
 
 use self::entry::Head;
 use super::{
-    absent::{Absent, Finder},
     btree::{Path, Tree},
     object::{self, Encoding, Type},
     run::{self, Run},
@@ -252,67 +252,6 @@ impl<'a> Iterator for Range<'a> {
             }
         }
     }
-}
-
-/// Looks for so many entries from one ID to another, both included; from the last one on if `reverse`.
-pub fn look(finder: &Finder, obj: u64, from: Id, to: Id, reverse: bool, count: u64) -> Result<(), Absent> {
-    if is_new(finder.arena, obj) {
-        return Ok(());
-    }
-    finder.look()(finder.arena.u64(obj + object::AUX2), State::LEN)?;
-    let tree = tree(obj);
-    if from > to || tree.is_empty(finder.arena) {
-        return Ok(());
-    }
-    let [first, last] = [from, to].map(|id| {
-        let id = id.to_bytes();
-        tree.try_by_key(finder.arena, finder.look(), |key| key <= &id[..])
-    });
-    let (first, last) = (first?, last?);
-    // Of the leaf that the range begins with, entries may lie before it: how many is known when the leaf is in memory.
-    let leaf = if reverse { last.leaf } else { first.leaf };
-    let outside = match run::look(finder, leaf) {
-        Ok(()) => {
-            let (head, entries) = open(finder.arena, Run::at(finder.arena, leaf));
-            let entries = entries.map(|entry| head.entry(entry.value)).filter(|entry| !entry.deleted);
-            let ids = entries.map(|entry| entry.entry.id);
-            ids.filter(|id| if reverse { *id > to } else { *id < from }).count() as u64
-        }
-        Err(Absent) => 0,
-    };
-    let in_last = tree.count(finder.arena, &last).unwrap_or(object::count(finder.arena, obj));
-    let begin = tree.before(finder.arena, &first);
-    let end = tree.before(finder.arena, &last) + in_last;
-    look_at_entries(
-        finder,
-        obj,
-        if reverse {
-            begin.max((end - outside).saturating_sub(count))..end - outside
-        } else {
-            begin + outside..end.min((begin + outside).saturating_add(count))
-        },
-    );
-    Ok(())
-}
-
-/// Looks for the entries at these positions.
-pub fn look_at_entries(finder: &Finder, obj: u64, positions: ops::Range<u64>) {
-    tree(obj).try_each_leaf(finder.arena, positions, finder.look(), |leaf, _| {
-        finder.go_on(run::look(finder, leaf));
-    });
-}
-
-/// Looks for what there is of a stream besides its entries: its state and its groups.
-pub fn look_at_groups(finder: &Finder, obj: u64) -> Result<(), Absent> {
-    let state = finder.arena.u64(obj + object::AUX2);
-    if state != 0 {
-        finder.look()(state, State::LEN)?;
-    }
-    named::look_at_all(finder, group::root(obj), |block| {
-        pending::look_at_all(finder, block);
-        named::look_at_all(finder, group::consumers_root(block), |_| ());
-    });
-    Ok(())
 }
 
 /// Frees leaves and groups until `budget` is spent or all are gone (true).

@@ -65,6 +65,30 @@ pub enum Use<'a> {
         /// As many, at most.
         count: u64,
     },
+    /// What a group of a stream has not delivered yet, and where that will be pending.
+    Unread {
+        /// The group's name.
+        group: &'a [u8],
+        /// The name of the consumer who gets it.
+        consumer: &'a [u8],
+        /// As many entries, at most.
+        count: u64,
+    },
+    /// What is pending in a group of a stream.
+    Pending {
+        /// The group's name.
+        group: &'a [u8],
+        /// The name of the consumer whose it is, or may be; `None`: anybody's.
+        owner: Option<&'a [u8]>,
+        /// The least ID.
+        from: stream::Id,
+        /// The greatest ID.
+        to: stream::Id,
+        /// As many, at most.
+        count: u64,
+        /// The entries themselves, too.
+        entries: bool,
+    },
     /// Bytes of a string, from one to before another, which may be beyond its end.
     Bytes(usize, usize),
     /// All of it, whatever it is.
@@ -124,21 +148,32 @@ impl Finder<'_> {
             }
             (Type::Zset, Use::Positions { first, last, reverse }) => {
                 let Range { start, end } = positions_between(first, last, count);
-                zset::look_at_ranks(self, obj, if reverse { count - end..count - start } else { start..end });
+                zset::look_at_ranks(
+                    self,
+                    cx,
+                    obj,
+                    if reverse { count - end..count - start } else { start..end },
+                );
             }
             (Type::Zset, Use::Scores { min, max, reverse, count }) => {
-                self.go_on(zset::look_at_scores(self, obj, (min, max), reverse, count));
+                self.go_on(zset::look_at_scores(self, cx, obj, (min, max), reverse, count));
             }
             (Type::Zset, Use::Names { min, max, reverse, count }) => {
-                self.go_on(zset::look_at_names(self, obj, (min, max), reverse, count));
+                self.go_on(zset::look_at_names(self, cx, obj, (min, max), reverse, count));
             }
-            (Type::Zset, Use::All) => zset::look_at_ranks(self, obj, 0..count),
+            (Type::Zset, Use::All) => zset::look_at_all(self, obj),
             (Type::List, Use::Positions { first, last, .. }) => {
-                list::look(self, obj, positions_between(first, last, count));
+                list::look(self, cx, obj, positions_between(first, last, count));
             }
-            (Type::List, Use::All) => list::look(self, obj, 0..count),
+            (Type::List, Use::All) => list::look(self, cx, obj, 0..count),
             (Type::Stream, Use::Ids { from, to, reverse, count }) => {
                 self.go_on(stream::look(self, obj, from, to, reverse, count));
+            }
+            (Type::Stream, Use::Unread { group, consumer, count }) => {
+                self.go_on(stream::look_at_unread(self, obj, group, consumer, count));
+            }
+            (Type::Stream, Use::Pending { group, owner, from, to, count, entries }) => {
+                self.go_on(stream::look_at_pending(self, obj, (group, owner), (from, to), count, entries));
             }
             (Type::Stream, Use::All) => stream::look_at_entries(self, obj, 0..count),
             (Type::String, Use::Bytes(start, end)) => self.go_on(string::look(self, obj, start..end)),

@@ -14,7 +14,6 @@ mod small;
 mod tests;
 
 use std::{
-    cell::Cell,
     cmp::Ordering,
     collections::BTreeSet,
     ops::{Bound, Range},
@@ -123,14 +122,26 @@ pub fn look_at_place(
             }
             Ok(key_precedes(arena, key, (member, score)))
         };
-        finder.go_on(look_at_way(finder, obj, below).map(drop));
+        finder.go_on(tree(obj).look_at_way(finder, below).map(drop));
     }
     Ok(())
 }
 
-/// Looks for the members of a large sorted set at these ranks.
-pub fn look_at_ranks(finder: &Finder, obj: u64, ranks: Range<u64>) {
-    tree(obj).try_each(finder.arena, ranks, finder.look(), |key| {
+/// Looks for the members of a large sorted set at these ranks, and for what is needed to remove them if the command may do so.
+pub fn look_at_ranks(finder: &Finder, cx: Context, obj: u64, ranks: Range<u64>) {
+    let arena = finder.arena;
+    tree(obj).try_each(arena, ranks, finder.look(), |key| {
+        let element = element_of(key);
+        if look_at(finder, element).is_ok() && finder.frees {
+            let hash = cx.hasher.hash(member_of(arena, element));
+            finder.go_on(table(obj).try_find(arena, hash, finder.look()).map(drop));
+        }
+    });
+}
+
+/// Looks for all members.
+pub fn look_at_all(finder: &Finder, obj: u64) {
+    tree(obj).try_each(finder.arena, 0..u64::MAX, finder.look(), |key| {
         finder.go_on(look_at(finder, element_of(key)));
     });
 }
@@ -139,20 +150,22 @@ pub fn look_at_ranks(finder: &Finder, obj: u64, ranks: Range<u64>) {
 /// `reverse`.
 pub fn look_at_scores(
     finder: &Finder,
+    cx: Context,
     obj: u64,
     (min, max): (Bound<f64>, Bound<f64>),
     reverse: bool,
     count: u64,
 ) -> Result<(), Absent> {
-    let begin = look_at_way(finder, obj, |key| Ok(is_before(score_of(key), min)));
-    let end = look_at_way(finder, obj, |key| Ok(is_up_to(score_of(key), max)));
-    look_between(finder, obj, (begin?, end?), reverse, count);
+    let begin = tree(obj).look_at_way(finder, |key| Ok(is_before(score_of(key), min)));
+    let end = tree(obj).look_at_way(finder, |key| Ok(is_up_to(score_of(key), max)));
+    look_between(finder, cx, obj, (begin?, end?), reverse, count);
     Ok(())
 }
 
 /// The same for names in a range, where all members have the same score. To find out where a name belongs takes names along the way.
 pub fn look_at_names(
     finder: &Finder,
+    cx: Context,
     obj: u64,
     (min, max): (Bound<&[u8]>, Bound<&[u8]>),
     reverse: bool,
@@ -162,30 +175,16 @@ pub fn look_at_names(
         look_at(finder, element_of(key))?;
         Ok(member_of(finder.arena, element_of(key)))
     };
-    let begin = look_at_way(finder, obj, |key| Ok(is_before(name(key)?, min)));
-    let end = look_at_way(finder, obj, |key| Ok(is_up_to(name(key)?, max)));
-    look_between(finder, obj, (begin?, end?), reverse, count);
+    let begin = tree(obj).look_at_way(finder, |key| Ok(is_before(name(key)?, min)));
+    let end = tree(obj).look_at_way(finder, |key| Ok(is_up_to(name(key)?, max)));
+    look_between(finder, cx, obj, (begin?, end?), reverse, count);
     Ok(())
-}
-
-/// Looks for what is on the way to the place behind all keys below, and returns the place. Whether a key is below may itself be absent.
-fn look_at_way(
-    finder: &Finder,
-    obj: u64,
-    mut below: impl FnMut(&Key) -> Result<bool, Absent>,
-) -> Result<Option<Position>, Absent> {
-    let (look, is_lost) = (finder.look(), Cell::new(false));
-    let goes_on = |offset, len| if is_lost.get() { Err(Absent) } else { look(offset, len) };
-    let place = tree(obj).try_place(finder.arena, goes_on, |key| {
-        // Once lost, it stops at the next node.
-        !is_lost.get() && below(key).unwrap_or_else(|Absent| is_lost.replace(true))
-    })?;
-    if is_lost.get() { Err(Absent) } else { Ok(place) }
 }
 
 /// Looks for so many members between two places, from the least one on; from the greatest one if `reverse`.
 fn look_between(
     finder: &Finder,
+    cx: Context,
     obj: u64,
     (begin, end): (Option<Position>, Option<Position>),
     reverse: bool,
@@ -198,7 +197,7 @@ fn look_between(
     } else {
         begin..end.min(begin.saturating_add(count))
     };
-    look_at_ranks(finder, obj, near);
+    look_at_ranks(finder, cx, obj, near);
 }
 
 /// Whether a score or name is below those of a range, by its lower bound.

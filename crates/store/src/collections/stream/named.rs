@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use holdfast_heap::{Arena, Full, Tx};
 
 use crate::collections::{
-    absent::Finder,
+    absent::{Absent, Finder},
     ordered::{Key, Ordered, Position},
 };
 
@@ -63,15 +63,34 @@ pub(super) fn all(arena: &Arena, root: u64) -> impl Iterator<Item = u64> {
 
 /// Looks for all blocks, and passes those to `each` that are in memory.
 pub(super) fn look_at_all(finder: &Finder, root: u64, mut each: impl FnMut(u64)) {
-    let arena = finder.arena;
-    set(root).try_each(arena, 0..u64::MAX, finder.look(), |key| {
-        let at = block(key);
-        let looked = finder.look()(at, NAME as usize);
-        let looked = looked.and_then(|()| finder.look()(at, NAME as usize + arena.u32(at) as usize));
-        if looked.is_ok() {
-            each(at);
+    set(root).try_each(finder.arena, 0..u64::MAX, finder.look(), |key| {
+        if look_at(finder, block(key)).is_ok() {
+            each(block(key));
         }
     });
+}
+
+/// Looks for the block with a name.
+pub(super) fn look(finder: &Finder, root: u64, name: &[u8]) -> Result<Option<u64>, Absent> {
+    let (arena, set) = (finder.arena, set(root));
+    let place = set.look_at_way(finder, |key| {
+        if key[..8] == prefix(name) {
+            look_at(finder, block(key))?;
+        }
+        Ok(compare(arena, key, name) == Ordering::Less)
+    })?;
+    // It may be behind the last key of a leaf.
+    let rank = place.map_or(0, |place| set.rank_of(arena, &place));
+    let Some(place) = set.try_by_rank(arena, rank, finder.look())? else { return Ok(None) };
+    let at = block(set.slot(arena, place));
+    look_at(finder, at)?;
+    Ok((self::name(arena, at) == name).then_some(at))
+}
+
+/// Looks for a block.
+pub(super) fn look_at(finder: &Finder, block: u64) -> Result<(), Absent> {
+    finder.look()(block, NAME as usize)?;
+    finder.look()(block, NAME as usize + finder.arena.u32(block) as usize)
 }
 
 /// The number of blocks.

@@ -11,7 +11,7 @@ use super::{
     named::{PENDING, count_pending},
 };
 use crate::collections::{
-    absent::Finder,
+    absent::{Absent, Finder},
     ordered::{Ordered, Position, Search},
 };
 
@@ -78,6 +78,47 @@ pub(super) fn all(arena: &Arena, group: u64, id: Id) -> impl Iterator<Item = Pen
 /// Looks for a group's pending entries.
 pub(super) fn look_at_all(finder: &Finder, group: u64) {
     of_group(group).try_each(finder.arena, 0..u64::MAX, finder.look(), |_| ());
+}
+
+/// Looks for so many of a group's pending entries, from one ID to another, and passes those to `each` that are in memory.
+pub(super) fn look_in_group(
+    finder: &Finder,
+    group: u64,
+    ids: (Id, Id),
+    count: u64,
+    mut each: impl FnMut(Pending),
+) -> Result<(), Absent> {
+    look_in(finder, of_group(group), ids, count, |id| {
+        each(get(finder.arena, group, id).expect("what was found a moment ago"));
+    })
+}
+
+/// The same for a consumer's, of which there are only the IDs.
+pub(super) fn look_in_consumer(
+    finder: &Finder,
+    consumer: u64,
+    ids: (Id, Id),
+    count: u64,
+    each: impl FnMut(Id),
+) -> Result<(), Absent> {
+    look_in(finder, of_consumer(consumer), ids, count, each)
+}
+
+fn look_in<const SLOT: usize>(
+    finder: &Finder,
+    set: Ordered<SLOT>,
+    (from, to): (Id, Id),
+    count: u64,
+    mut each: impl FnMut(Id),
+) -> Result<(), Absent> {
+    let (from, to) = (from.to_bytes(), to.to_bytes());
+    let begin = set.look_at_way(finder, |key| Ok(*key < from));
+    let end = set.look_at_way(finder, |key| Ok(*key <= to));
+    let (Some(begin), Some(end)) = (begin?, end?) else { return Ok(()) };
+    let [begin, end] = [begin, end].map(|place| set.rank_of(finder.arena, &place));
+    let ranks = begin..end.min(begin.saturating_add(count));
+    set.try_each(finder.arena, ranks, finder.look(), |key| each(Id::from_bytes(key)));
+    Ok(())
 }
 
 /// The last one.
