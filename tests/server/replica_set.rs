@@ -280,6 +280,10 @@ fn servers_that_follow_serve_reads() {
     hears("__keyspace@0__:last", "set");
     hears("__keyevent@0__:set", "last");
     assert_eq!(read.call("GET last"), bulk("x"));
+    // What was written before a message has been told of when that comes.
+    assert!(matches!(others[0].call("SUBSCRIBE d"), Reply::Array(_)));
+    assert!(matches!(client.call("PUBLISH d now"), Reply::Int(_)));
+    assert_eq!(others[0].reply(), harness::bulks(["message", "d", "now"]));
     assert!(matches!(others[0].call("PSUBSCRIBE __key*"), Reply::Array(_)));
     assert_eq!(read.call("GET nothing"), Reply::Null);
     hears("__keyspace@0__:nothing", "keymiss");
