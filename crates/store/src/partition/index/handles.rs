@@ -18,8 +18,10 @@ use std::{
 const MANY: usize = 4;
 /// Below so many of all places they do not any more.
 const FEW: usize = 8;
-/// Marks that are kept of a segment where memory is scarce.
+/// Marks that are kept of a segment at most where memory is scarce.
 const MARKS: usize = 64;
+/// How many are given up at once: to choose which takes a look at all.
+const MARKS_GIVEN_UP: usize = 16;
 /// Room that is made at once, in places.
 const STEP: usize = 16;
 
@@ -178,14 +180,15 @@ impl Handles {
         memory.note(before, self.bytes());
     }
 
-    /// Gives up the least marks of few handles while there are too many, if that is asked for.
+    /// Gives up the least marks of few handles if there are too many, and that is asked for.
     fn give_up_marks(&mut self, is_scarce: bool) {
         let Kept::Few(few) = &mut self.kept else { return };
         let marks = few.handles.iter().filter(|&&handle| handle & MARK != 0);
-        let surplus = marks.clone().count().saturating_sub(MARKS);
-        if !is_scarce || surplus == 0 {
+        let count = marks.clone().count();
+        if !is_scarce || count <= MARKS {
             return;
         }
+        let surplus = count - MARKS + MARKS_GIVEN_UP - 1;
         // A mark is the greater, the later or the more a key was used.
         let mut marks: Vec<u32> = marks.copied().collect();
         let (_, &mut greatest, _) = marks.select_nth_unstable(surplus - 1);
@@ -369,9 +372,10 @@ mod tests {
         for place in 0..PLACES {
             handles.set(&memory, place, MARK + place as u32);
         }
-        assert_eq!((handles.all().count(), handles.copies().count()), (MARKS, 0));
+        let kept = handles.all().count();
+        assert!(kept > MARKS - MARKS_GIVEN_UP && kept <= MARKS && handles.copies().count() == 0, "{kept}");
         assert!(memory.bytes() < 1000, "{} bytes", memory.bytes());
-        assert_eq!(handles.get_or_given_up(0), MARK + (PLACES - MARKS) as u32 - 1);
+        assert_eq!(handles.get_or_given_up(0), MARK + (PLACES - kept) as u32 - 1);
         assert_eq!(handles.get_or_given_up(PLACES - 1), MARK + PLACES as u32 - 1);
     }
 }
