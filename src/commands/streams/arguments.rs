@@ -1,6 +1,5 @@
 //! What the arguments of several commands have in common: IDs, ranges of IDs, how to trim.
 
-use super::{claims::AUTO_COUNT, find_streams};
 use crate::{command::error::NOT_INTEGER, commands::prelude::*, config::Opt};
 use holdfast_resp::parse_int;
 use holdfast_store::stream::{Id, NewId, Trim, TrimTo};
@@ -17,6 +16,8 @@ const NOTHING_TO_LIMIT: Stop =
 const EXACT_LIMIT: Stop = Stop::new("ERR syntax error, LIMIT cannot be used without the special ~ option");
 const NO_STRATEGY: Stop = Stop::new("ERR syntax error, XTRIM must be called with a trimming strategy");
 
+/// Entries that XAUTOCLAIM claims unless told otherwise.
+pub const AUTO_COUNT: u64 = 100;
 /// Bytes of the longest text that can be an ID.
 const ID_LEN_MAX: usize = 127;
 
@@ -98,26 +99,43 @@ pub fn range(args: Args, start: usize, end: usize) -> Vec<Use> {
     }
 }
 
+/// The options of XREAD and XREADGROUP that say what is read.
+pub struct ReadOptions<'a> {
+    /// Where the word STREAMS is.
+    pub streams_at: usize,
+    count: u64,
+    group: Option<(&'a [u8], &'a [u8])>,
+}
+
+impl<'a> ReadOptions<'a> {
+    /// Finds them, if they are well-formed: a group and a consumer can be called as an option is.
+    pub fn find(args: Args<'a>) -> Option<ReadOptions<'a>> {
+        let (mut at, mut count, mut group) = (1, u64::MAX, None);
+        loop {
+            let word = args.get(at)?;
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            at += match () {
+                () if is("streams") => return Some(ReadOptions { streams_at: at, count, group }),
+                () if is("count") => {
+                    count = args.get(at + 1).and_then(self::count).unwrap_or(u64::MAX);
+                    2
+                }
+                () if is("block") => 2,
+                () if is("group") => {
+                    group = args.get(at + 1).zip(args.get(at + 2));
+                    3
+                }
+                () if is("noack") => 1,
+                () => return None,
+            };
+        }
+    }
+}
+
 /// The entries that XREAD and XREADGROUP name: those behind IDs, what is new to a group, what is pending for a consumer.
 pub fn read(args: Args) -> Vec<Use> {
-    let Some(streams) = find_streams(args) else { return Vec::new() };
-    let (mut at, mut count, mut group) = (1, u64::MAX, None);
-    while at < streams {
-        let is = |name: &[u8]| args.at(at).eq_ignore_ascii_case(name);
-        at += match () {
-            () if is(b"group") => {
-                group = Some((args.at(at + 1), args.at(at + 2)));
-                3
-            }
-            () if is(b"count") => {
-                count = self::count(args.at(at + 1)).unwrap_or(u64::MAX);
-                2
-            }
-            () if is(b"block") => 2,
-            () => 1,
-        };
-    }
-    let ids = args.iter().skip(streams + 1 + (args.len() - streams - 1) / 2);
+    let Some(ReadOptions { streams_at, count, group }) = ReadOptions::find(args) else { return Vec::new() };
+    let ids = args.iter().skip(streams_at + 1 + (args.len() - streams_at - 1) / 2);
     let of_id = |id: &[u8]| {
         if let (Some((group, consumer)), b">") = (group, id) {
             return Some(Use::Unread { group, consumer, count });

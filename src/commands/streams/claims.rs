@@ -1,7 +1,7 @@
 //! Pending entries that go to another consumer: XCLAIM, XAUTOCLAIM.
 
 use super::{
-    arguments::{parse_id, parse_start},
+    arguments::{AUTO_COUNT, parse_id, parse_start},
     groups::{no_key_or_group, notify_consumer},
     write_entry, write_id,
 };
@@ -16,8 +16,6 @@ const BAD_TIME: Stop = Stop::new("ERR Invalid TIME option argument for XCLAIM");
 const BAD_RETRYCOUNT: Stop = Stop::new("ERR Invalid RETRYCOUNT option argument for XCLAIM");
 const BAD_COUNT: Stop = Stop::new("ERR COUNT must be > 0");
 
-/// Entries that XAUTOCLAIM claims unless told otherwise.
-pub const AUTO_COUNT: u64 = 100;
 /// The most that it can be told.
 const AUTO_COUNT_MAX: i64 = i64::MAX / 16;
 

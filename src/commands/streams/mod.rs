@@ -262,26 +262,9 @@ pub static COMMANDS: &[Row] = &[
 
 /// Finds the keys of XREAD and XREADGROUP: the first half of what is behind STREAMS.
 fn find_keys(args: Args, found: &mut dyn FnMut(usize, KeyAccess)) {
-    if let Some(streams_at) = find_streams(args) {
-        let first = streams_at + 1;
+    if let Some(options) = arguments::ReadOptions::find(args) {
+        let first = options.streams_at + 1;
         (first..first + (args.len() - first) / 2).for_each(|index| found(index, READ_KEY));
-    }
-}
-
-/// Where among the arguments of XREAD or XREADGROUP the word STREAMS is, if those before it are well-formed: a group and
-/// a consumer can have this name too.
-fn find_streams(args: Args) -> Option<usize> {
-    let mut at = 1;
-    loop {
-        let word = args.get(at)?;
-        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-        at += match () {
-            () if is("streams") => return Some(at),
-            () if is("block") || is("count") => 2,
-            () if is("group") => 3,
-            () if is("noack") => 1,
-            () => return None,
-        };
     }
 }
 
