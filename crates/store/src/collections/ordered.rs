@@ -101,6 +101,26 @@ impl<const SLOT: usize> Ordered<SLOT> {
         if is_lost.get() { Err(Absent) } else { Ok(place) }
     }
 
+    /// Looks for what is on the way to the first of so many keys between two places, and to the last; from the last one on if `reverse`.
+    /// Returns their ranks.
+    pub fn look_between(
+        &self,
+        finder: &Finder,
+        before: impl FnMut(&Key) -> Result<bool, Absent>,
+        up_to: impl FnMut(&Key) -> Result<bool, Absent>,
+        reverse: bool,
+        count: u64,
+    ) -> Result<Range<u64>, Absent> {
+        let (begin, end) = (self.look_at_way(finder, before), self.look_at_way(finder, up_to));
+        let rank = |place: Option<Position>| place.map_or(0, |place| self.rank_of(finder.arena, &place));
+        let (begin, end) = (rank(begin?), rank(end?));
+        Ok(if reverse {
+            begin.max(end.saturating_sub(count))..end
+        } else {
+            begin..end.min(begin.saturating_add(count))
+        })
+    }
+
     /// The number of keys below.
     pub fn rank(&self, arena: &Arena, below: impl FnMut(&Key) -> bool) -> u64 {
         self.place(arena, below).map_or(0, |place| self.rank_of(arena, &place))

@@ -25,7 +25,7 @@ use super::{
     Context,
     absent::{Absent, Finder},
     object::{self, AUX, AUX2, Encoding, ROOT, Type},
-    ordered::{self, Key, Ordered, Position},
+    ordered::{self, Key, Ordered},
     sample::below,
     table::{Found, Gap, Table},
 };
@@ -156,9 +156,10 @@ pub fn look_at_scores(
     reverse: bool,
     count: u64,
 ) -> Result<(), Absent> {
-    let begin = tree(obj).look_at_way(finder, |key| Ok(is_before(score_of(key), min)));
-    let end = tree(obj).look_at_way(finder, |key| Ok(is_up_to(score_of(key), max)));
-    look_between(finder, cx, obj, (begin?, end?), reverse, count);
+    let before = |key: &Key| Ok(is_before(score_of(key), min));
+    let up_to = |key: &Key| Ok(is_up_to(score_of(key), max));
+    let ranks = tree(obj).look_between(finder, before, up_to, reverse, count)?;
+    look_at_ranks(finder, cx, obj, ranks);
     Ok(())
 }
 
@@ -175,29 +176,11 @@ pub fn look_at_names(
         look_at(finder, element_of(key))?;
         Ok(member_of(finder.arena, element_of(key)))
     };
-    let begin = tree(obj).look_at_way(finder, |key| Ok(is_before(name(key)?, min)));
-    let end = tree(obj).look_at_way(finder, |key| Ok(is_up_to(name(key)?, max)));
-    look_between(finder, cx, obj, (begin?, end?), reverse, count);
+    let before = |key: &Key| Ok(is_before(name(key)?, min));
+    let up_to = |key: &Key| Ok(is_up_to(name(key)?, max));
+    let ranks = tree(obj).look_between(finder, before, up_to, reverse, count)?;
+    look_at_ranks(finder, cx, obj, ranks);
     Ok(())
-}
-
-/// Looks for so many members between two places, from the least one on; from the greatest one if `reverse`.
-fn look_between(
-    finder: &Finder,
-    cx: Context,
-    obj: u64,
-    (begin, end): (Option<Position>, Option<Position>),
-    reverse: bool,
-    count: u64,
-) {
-    let rank = |place: Option<Position>| place.map_or(0, |place| tree(obj).rank_of(finder.arena, &place));
-    let (begin, end) = (rank(begin), rank(end));
-    let near = if reverse {
-        begin.max(end.saturating_sub(count))..end
-    } else {
-        begin..end.min(begin.saturating_add(count))
-    };
-    look_at_ranks(finder, cx, obj, near);
 }
 
 /// Whether a score or name is below those of a range, by its lower bound.

@@ -112,11 +112,7 @@ fn look_in<const SLOT: usize>(
     mut each: impl FnMut(Id),
 ) -> Result<(), Absent> {
     let (from, to) = (from.to_bytes(), to.to_bytes());
-    let begin = set.look_at_way(finder, |key| Ok(*key < from));
-    let end = set.look_at_way(finder, |key| Ok(*key <= to));
-    let (Some(begin), Some(end)) = (begin?, end?) else { return Ok(()) };
-    let [begin, end] = [begin, end].map(|place| set.rank_of(finder.arena, &place));
-    let ranks = begin..end.min(begin.saturating_add(count));
+    let ranks = set.look_between(finder, |key| Ok(*key < from), |key| Ok(*key <= to), false, count)?;
     set.try_each(finder.arena, ranks, finder.look(), |key| each(Id::from_bytes(key)));
     Ok(())
 }
