@@ -55,6 +55,7 @@ mod redo;
 mod room;
 mod salvage;
 mod slots;
+mod sorted;
 mod space;
 mod tx;
 mod volatile;
@@ -78,6 +79,7 @@ pub use load::{Load, VerifyReport};
 pub use recovery::Recovery;
 pub use room::RoomNeeded;
 pub use salvage::DamagedPage;
+pub use sorted::SortedRedo;
 pub use tx::{Record, Tx, put_write};
 
 use crate::{

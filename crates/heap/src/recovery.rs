@@ -7,7 +7,14 @@ use std::{
 
 use holdfast_io::{AlignedBuf, Error, Result};
 
-use crate::{Arena, EXTENT, Heap, PAGE, owner::RAW, redo::Redo, space::Extent, tx::Record};
+use crate::{
+    Arena, EXTENT, Heap, PAGE,
+    owner::RAW,
+    redo::Redo,
+    sorted::{self, EncodedChange},
+    space::Extent,
+    tx::Record,
+};
 
 /// Bytes of redo that wait for an extent at most: no more than the extent itself would take.
 const WAITING_MAX: usize = EXTENT as usize;
@@ -37,6 +44,27 @@ impl Recovery {
         }
     }
 
+    /// Takes in redo records that were [sorted](crate::SortedRedo), as they are encoded.
+    pub fn apply_sorted(&mut self, encoded: &[u8]) -> Result<()> {
+        for changed in sorted::decode(encoded) {
+            let EncodedChange { extent, owner, writes } =
+                changed.ok_or_else(|| self.invalid(0, "sorted redo that is cut short"))?;
+            let offset = u64::from(extent) * EXTENT;
+            if extent as usize >= self.heap.memory.len() {
+                return Err(self.invalid(offset, "sorted redo reaches beyond the heap"));
+            }
+            if let Some((owner, used)) = owner {
+                self.set_owner(extent, owner, used)?;
+            }
+            if self.heap.memory.owner(extent).is_some() {
+                let mut added = Some(());
+                self.wait(extent, |waiting| added = waiting.add_encoded(writes))?;
+                added.ok_or_else(|| self.invalid(offset, "sorted redo that reaches beyond its extent"))?;
+            }
+        }
+        Ok(())
+    }
+
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.heap.memory.len() as u64 * EXTENT) {
@@ -58,14 +86,21 @@ impl Recovery {
         if self.heap.memory.owner(extent).is_none() {
             return Ok(());
         }
+        self.wait(extent, |redo| redo.push(at, bytes))
+    }
+
+    /// Adds to what waits for an extent.
+    #[inline]
+    fn wait(&mut self, extent: u32, add: impl FnOnce(&mut Redo)) -> Result<()> {
         let index = extent as usize;
         if index >= self.waiting.len() {
             self.waiting.resize_with(index + 1, Redo::default);
         }
         let redo = &mut self.waiting[index];
-        redo.push(at, bytes);
-        if redo.len() > WAITING_MAX {
-            let arena = self.defer(extent).expect("some redo was just added");
+        add(redo);
+        if redo.len() > WAITING_MAX
+            && let Some(arena) = self.defer(extent)
+        {
             arena.memory.apply_redo(extent)?;
         }
         Ok(())

@@ -48,6 +48,29 @@ impl Redo {
         self.writes.extend_from_slice(bytes);
     }
 
+    /// The writes as bytes, for [`Redo::add_encoded`].
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.writes
+    }
+
+    /// Adds the writes of another one behind its own; `None`: the bytes say something else, and nothing was added.
+    pub(crate) fn add_encoded(&mut self, encoded: &[u8]) -> Option<()> {
+        let (mut last, mut pages, mut rest) = (self.last, self.pages, encoded);
+        while !rest.is_empty() {
+            let (head, behind) = rest.split_first_chunk::<HEAD>()?;
+            last = u32::from_le_bytes(*head);
+            let (at, len) = (last as usize & ((1 << AT_BITS) - 1), (last >> AT_BITS) as usize);
+            if len == 0 || at + len > EXTENT as usize || len > behind.len() {
+                return None;
+            }
+            pages |= page_mask(at / PAGE, (at + len - 1) / PAGE);
+            rest = &behind[len..];
+        }
+        self.writes.extend_from_slice(encoded);
+        (self.last, self.pages) = (last, pages);
+        Some(())
+    }
+
     /// Bytes of memory that it takes, about.
     pub(crate) fn len(&self) -> usize {
         self.writes.len()

@@ -34,6 +34,8 @@ pub struct Tx {
     is_silent: bool,
     /// How often something was written, recorded or not.
     writes: u64,
+    /// Whether a record in the buffer gives an extent another owner.
+    changes_owners: bool,
 }
 
 struct Last {
@@ -53,7 +55,7 @@ impl Tx {
     pub fn clear(&mut self) {
         self.buf.clear();
         self.last = None;
-        (self.is_silent, self.writes) = (false, 0);
+        (self.is_silent, self.writes, self.changes_owners) = (false, 0, false);
     }
 
     /// Records nothing until [`Tx::clear`]. What is changed meanwhile counts only once a checkpoint has all of it that is taken while nobody
@@ -158,6 +160,12 @@ impl Tx {
         }
         let head = head(OWNER, owner, u64::from(extent) | u64::from(used) << 24);
         self.buf.extend_from_slice(&head.to_le_bytes());
+        self.changes_owners = true;
+    }
+
+    /// Whether a record in the buffer gives an extent another owner.
+    pub fn changes_owners(&self) -> bool {
+        self.changes_owners
     }
 
     /// Remembers an extent that [`Tx::committed`] gives back to `heap`.

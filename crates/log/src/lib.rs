@@ -257,11 +257,26 @@ impl Log {
         durable: Lsn,
         f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
     ) -> Result<Replayed> {
+        Log::replay_behind(io, o, (from, from), durable, f)
+    }
+
+    /// As [`Log::replay`], but of a log that is kept from a checkpoint's LSN on, the first of two, calls `f` only with the batches
+    /// from the second one on: it is known what those in between have changed.
+    ///
+    /// # Errors
+    /// Those of [`Log::replay`]; of what is in between it finds only missing files.
+    pub fn replay_behind(
+        io: Arc<dyn Io>,
+        o: LogOptions,
+        (checkpoint, from): (Lsn, Lsn),
+        durable: Lsn,
+        f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+    ) -> Result<Replayed> {
         o.check()?;
         if from < FIRST_LSN || !from.is_multiple_of(BATCH_ALIGN as u64) {
             return Err(Error::Unusable(format!("no batch begins at LSN {from}")));
         }
-        replay::replay(io, o, from, durable, f)
+        replay::replay(io, o, (checkpoint, from), durable, f)
     }
 
     fn new(

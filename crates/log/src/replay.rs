@@ -282,15 +282,20 @@ impl Files {
     }
 }
 
-/// Replays the log from `from` on. `durable`: everything below is known to be so.
+/// Replays the log, which is needed from `checkpoint` on, from `from` on. `durable`: everything below is known to be so.
 pub(crate) fn replay(
     io: Arc<dyn Io>,
     options: LogOptions,
-    from: Lsn,
+    (checkpoint, from): (Lsn, Lsn),
     durable: Lsn,
     f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
 ) -> Result<Replayed> {
-    let (segments, marked) = find_files(&*io, &options, from)?.into_segments(io, &options);
+    let (segments, marked) = find_files(&*io, &options, checkpoint)?.into_segments(io, &options);
+    for seq in segments.seq_of(checkpoint)..segments.seq_of(from) {
+        if segments.get(seq).is_none() {
+            return Err(segments.corrupt(segments.start_of(seq), "the segment is missing"));
+        }
+    }
     segments.replay(options, from, durable.max(marked), marked, f)
 }
 
