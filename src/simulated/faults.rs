@@ -273,7 +273,11 @@ impl<'h> Life<'h> {
     /// A piece of what the store does by itself, which nobody can see.
     fn work(&mut self) -> Option<()> {
         let store = self.served.world.worker.server.store.clone();
-        let result = match self.rng.below(10) {
+        let result = match self.rng.below(12) {
+            10.. => {
+                store.condense();
+                Ok(())
+            }
             0..3 => store.checkpoint(),
             3..6 => store.clean().map(drop),
             6 | 7 => store.expire(),

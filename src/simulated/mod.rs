@@ -137,6 +137,7 @@ impl World {
         while store.sweep() {}
         store.tend_backup();
         store.log().commit_once().ok()?;
+        store.condense();
         store.checkpoint().ok()?;
         store.clean().ok().map(drop)
     }

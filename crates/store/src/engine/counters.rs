@@ -24,4 +24,6 @@ pub(crate) struct Counters {
     pub frozen: AtomicU64,
     /// Frozen collections that came back.
     pub thawed: AtomicU64,
+    /// Bytes that the file `redo` has had at most.
+    pub redo_file_bytes: AtomicU64,
 }

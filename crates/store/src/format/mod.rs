@@ -11,6 +11,7 @@ pub mod filling;
 pub mod in_use;
 pub mod item;
 pub mod payload;
+pub mod redo_file;
 pub mod superblock;
 
 /// The heap's file in the data folder.

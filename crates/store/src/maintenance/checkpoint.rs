@@ -1,5 +1,6 @@
 //! Checkpoints: the heap's changed pages are written, and the superblock names them. A later start replays the log from there.
 
+use super::condenser::{self, Condenser};
 use crate::{
     engine::Engine,
     format::{
@@ -31,8 +32,10 @@ const PAGES_A_WRITE: usize = 1024;
 const PAGE_BYTES: u64 = holdfast_heap::PAGE as u64;
 /// Bytes of log between checkpoints for each byte of heap, as far as [`REPLAY_FACTOR`] allows.
 const HEAP_FACTOR: u64 = 16;
-/// Times `Options::checkpoint_bytes` that the log between checkpoints may be.
+/// Times `Options::checkpoint_bytes` that the log between checkpoints may be, as far as it is not condensed.
 const REPLAY_FACTOR: u64 = 4;
+/// And in all.
+const CONDENSED_FACTOR: u64 = 16;
 
 /// The superblock, and the file that it is in.
 type Written = (Superblock, Arc<dyn File>);
@@ -46,6 +49,16 @@ pub(crate) struct Interval {
     pub batches_max: u64,
     /// Bytes that the log may have at most.
     pub log_bytes_max: u64,
+    /// Bytes of heap from which on the redo in between is condensed; see [`Interval::condenses_from`].
+    pub condensed_heap_min: u64,
+}
+
+impl Interval {
+    /// Bytes of a heap whose checkpoints would be further apart, for the sake of what they write, than what they leave to be replayed lets them, if
+    /// they are taken after `bytes_min` of log at least. Of a smaller one they cost less than to condense.
+    pub fn condenses_from(bytes_min: u64) -> u64 {
+        REPLAY_FACTOR * bytes_min / HEAP_FACTOR
+    }
 }
 
 /// How far a store that follows another server's log is.
@@ -75,6 +88,7 @@ pub(crate) struct Checkpoints {
     /// One was asked for.
     wanted: AtomicBool,
     interval: Interval,
+    condenser: Condenser,
     pub counters: CheckpointCounters,
 }
 
@@ -121,6 +135,7 @@ impl Checkpoints {
             batches: AtomicU64::new(0u64.wrapping_sub(replayed)),
             wanted: AtomicBool::new(false),
             interval,
+            condenser: Condenser::default(),
             counters: CheckpointCounters::default(),
         }
     }
@@ -166,6 +181,9 @@ impl Checkpoints {
             changes += partition.counts.changes;
             appended.add(&partition.counts.appended);
         });
+        if followed.is_none() {
+            self.condenser.keep(engine, self.interval.condensed_heap_min);
+        }
         let result = self.take_locked(engine, &mut superblock, &appended, followed);
         let us = started.elapsed().as_micros() as u64;
         counters.failed_last.store(result.is_err(), Relaxed);
@@ -231,7 +249,31 @@ impl Checkpoints {
         superblock.0 = next;
         self.lsn.store(lsn, Relaxed);
         self.batches.store(batches, Relaxed);
+        if followed.is_none() {
+            self.condenser.begin(engine, lsn);
+        }
         Ok(())
+    }
+
+    /// The heap is as the last checkpoint has it.
+    pub fn begin_condensing(&self, engine: &Engine) {
+        let superblock = self.superblock.lock();
+        self.condenser.keep(engine, self.interval.condensed_heap_min);
+        self.condenser.begin(engine, superblock.0.checkpoint_lsn);
+    }
+
+    /// Condenses the redo behind the last checkpoint, if it is time to.
+    pub fn condense_if_due(&self, engine: &Engine) {
+        if self.condenser.is_due(engine) {
+            self.condense(engine, condenser::LOG_FACTOR);
+        }
+    }
+
+    /// The same now, if that is so many bytes of log for each byte of redo, and no checkpoint is being taken.
+    pub fn condense(&self, engine: &Engine, log_factor: u64) {
+        if let Some(superblock) = self.superblock.try_lock() {
+            self.condenser.condense(engine, &superblock.0, log_factor);
+        }
     }
 
     /// What was written since the start. `appended`: by transactions.
@@ -251,7 +293,7 @@ impl Checkpoints {
             (WriteCause::SegmentZeroes, log.zeroes),
             (WriteCause::HeapPages, heap.pages * PAGE_BYTES),
             (WriteCause::HeapTables, heap.tables * PAGE_BYTES),
-            (WriteCause::Superblock, self.superblock_bytes.load(Relaxed)),
+            (WriteCause::Superblock, self.bytes_beside()),
             (WriteCause::MovedSegments, log.moved),
         ] {
             written.add(cause, bytes);
@@ -262,7 +304,12 @@ impl Checkpoints {
     /// Bytes written since the start, without what was appended and is not written yet. Locks nothing.
     pub fn bytes_written(&self, engine: &Engine) -> u64 {
         let (log, heap) = (engine.shared.log.writes(), engine.shared.heap.pages_written());
-        log.total() + (heap.pages + heap.tables) * PAGE_BYTES + self.superblock_bytes.load(Relaxed)
+        log.total() + (heap.pages + heap.tables) * PAGE_BYTES + self.bytes_beside()
+    }
+
+    /// Bytes of small files.
+    fn bytes_beside(&self) -> u64 {
+        self.superblock_bytes.load(Relaxed) + self.condenser.written()
     }
 
     /// A start replays the log from here on.
@@ -273,15 +320,23 @@ impl Checkpoints {
     /// Whether enough log was written for a checkpoint of a heap of so many bytes. Overwriting at random changes all pages of
     /// the index between two checkpoints, so these are to be few beside the log; but replay is to stay short, and what is
     /// not below the last checkpoint cannot be cleaned. Small batches take longer to replay than their bytes tell; for their
-    /// sake no checkpoint writes more than has come to the log.
+    /// sake no checkpoint writes more than has come to the log. What is condensed is hardly replayed.
     pub fn are_due(&self, log: &Log, heap: u64, is_cleaning: bool) -> bool {
         let (least, limit) = (self.interval.bytes_min, self.interval.log_bytes_max);
-        let due = (HEAP_FACTOR * heap).clamp(least, REPLAY_FACTOR * least).min(limit / 2);
+        let few = (HEAP_FACTOR * heap).clamp(least, CONDENSED_FACTOR * least).min(limit / 2);
+        let due = few.min(REPLAY_FACTOR * least);
         // After a burst of cleaning there is room for what is written meanwhile.
-        let wait = if is_cleaning { due / 4 } else { 0 };
+        let wait = |due: u64| if is_cleaning { due / 4 } else { 0 };
         let bytes = log.tail() - self.lsn();
-        let batches = log.batches().wrapping_sub(self.batches.load(Relaxed));
-        bytes > due + wait || batches > self.interval.batches_max && bytes > heap
+        let (replayed, batches) = match self.condenser.condensed() {
+            Some(condensed) if bytes > few + wait(few) || condensed.file_bytes > condenser::FILE_BYTES => {
+                return true;
+            }
+            Some(condensed) => (log.tail() - condensed.to, condensed.batches),
+            None => (bytes, self.batches.load(Relaxed)),
+        };
+        let batches = log.batches().wrapping_sub(batches);
+        replayed > due + wait(due) || batches > self.interval.batches_max && bytes > heap
     }
 }
 

@@ -54,12 +54,15 @@ impl DiskBudget {
             return Ok(());
         }
         self.is_told.store(true, Relaxed);
-        log.set_bytes_max(bytes_max.saturating_sub(heap.file_bytes() + heap.file_growth_max() + SLACK))
+        let beside =
+            heap.file_bytes() + heap.file_growth_max() + engine.counters.redo_file_bytes.load(Relaxed);
+        log.set_bytes_max(bytes_max.saturating_sub(beside + SLACK))
     }
 
     pub fn usage(&self, engine: &Engine) -> DiskUsage {
         let (log, heap) = (&engine.shared.log, &engine.shared.heap);
-        let bytes = log.usage().bytes + heap.file_bytes() + superblock::WRITE_BYTES;
+        let redo = engine.counters.redo_file_bytes.load(Relaxed);
+        let bytes = log.usage().bytes + heap.file_bytes() + redo + superblock::WRITE_BYTES;
         DiskUsage { bytes, bytes_max: self.bytes_max.load(Relaxed) }
     }
 }

@@ -1,4 +1,4 @@
-//! What the store does beside its transactions: checkpoints, cleaning, sweeping, expiry, eviction, freezing, dictionaries, and loading after
+//! What the store does beside its transactions: checkpoints and what shortens their replay, cleaning, sweeping, expiry, eviction, freezing, dictionaries, and loading after
 //! a start.
 //!
 //! Each step takes a partition's lock for microseconds at a time. The steps are called one by one by tests; the maintenance
@@ -8,6 +8,7 @@ pub mod backup;
 pub mod checkpoint;
 pub mod cleaner;
 pub mod clock;
+pub mod condenser;
 pub mod disk;
 pub mod eviction;
 pub mod expiry;
@@ -135,6 +136,7 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
                     expiry.is_on(engine.shared.io.now_ms()) && !engine.shared.keeps_expired.load(Relaxed);
                 expires_on = may_expire && report("expire", expiry::expire(engine, &mut hand));
             }
+            checkpoints.condense_if_due(engine);
             let is_due = checkpoints.take_request()
                 || idle
                 || checkpoints.are_due(log, heap_bytes, cleaner.is_cleaning());

@@ -208,6 +208,15 @@ impl Batch {
         self.items.iter().filter(|item| item.wanted)
     }
 
+    /// The positions in its payload of the items that it wants, once it is appended at an LSN, and for each its entry and what that is
+    /// told of where the item is.
+    pub(crate) fn located(&self, lsn: Lsn) -> impl Iterator<Item = (usize, u64, [u8; 6])> + Clone {
+        self.items.iter().filter(|item| item.wanted).map(move |item| {
+            let at = lsn + (BATCH_HEADER + item.at) as u64;
+            (item.at, item.slot, EntryWord::item_bytes(at, item.class))
+        })
+    }
+
     /// What its bytes are, once it is appended.
     #[inline]
     pub(crate) fn appended(&self) -> Appended {

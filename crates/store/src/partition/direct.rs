@@ -81,6 +81,7 @@ impl Partition {
                 lsn
             }),
         };
+        self.uncondensed.add_entry(lsn, entry, &EntryWord::item_bytes(item_at(lsn), class));
         self.counts.appended.add(&Appended::string(payload.len(), input));
         PAYLOAD.set(payload);
         let item = item_at(lsn);

@@ -17,6 +17,7 @@ pub mod observers;
 pub mod scan;
 pub mod shared;
 mod transfer;
+pub mod uncondensed;
 
 use crate::{
     cache::{Cache, pool::Pool, uses::Meter},
@@ -38,6 +39,7 @@ use observers::{Notify, Observers};
 use scan::ScanStep;
 use shared::Shared;
 use std::sync::Arc;
+use uncondensed::Uncondensed;
 
 /// Bytes of the arena's root page that each database has for its roots.
 pub(crate) const DATABASE_ROOT_BYTES: u64 = 2 * ROOT_BYTES;
@@ -75,6 +77,7 @@ pub(crate) struct Partition {
     pub observers: Observers,
     pub counts: Counts,
     pub frozen: Frozen,
+    pub uncondensed: Uncondensed,
     /// Thresholds of the collections' encodings.
     pub limits: Arc<Limits>,
     limits_version: u64,
@@ -193,6 +196,7 @@ impl Partition {
             observers: Observers::default(),
             counts: Counts::default(),
             frozen: Frozen::default(),
+            uncondensed: Uncondensed::default(),
             limits: Arc::default(),
             limits_version: 0,
         })

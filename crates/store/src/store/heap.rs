@@ -135,6 +135,14 @@ impl Opened {
         }
     }
 
+    /// Takes in redo that was condensed.
+    pub fn apply_sorted(&mut self, redo: &[u8]) -> Result<()> {
+        match &mut self.target {
+            Target::Memory(_, recovery) => recovery.apply_sorted(redo),
+            Target::Home(_) => Err(Error::Unusable("what a home lacks is not condensed".into())),
+        }
+    }
+
     /// The heap, with all that was replayed so far, to be followed.
     ///
     /// # Errors

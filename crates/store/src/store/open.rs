@@ -14,6 +14,7 @@ use crate::{
         creating,
         dictionary::Dictionaries,
         filling, in_use,
+        redo_file::{self, Covered},
         superblock::{self, Superblock},
     },
     maintenance::{
@@ -36,10 +37,11 @@ use crate::{
     },
 };
 use holdfast_heap::{Arena, Heap, HeapOptions};
-use holdfast_io::{Error, File, Io, Result};
+use holdfast_io::{Error, File, Io, Result, crc32c};
 use holdfast_log::{Cursor, Log, Lsn, Replayed, Step};
 use parking_lot::Mutex;
 use std::{
+    mem,
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
 };
@@ -154,11 +156,10 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     if mends {
         place_heap(&*io, options.heap_below && superblock.home.is_none())?;
     }
-    let mut opened = Opened::open(&io, &superblock, &options)?;
-    let mut replay = |lsn: Lsn, bytes: &[u8]| opened.replay(lsn, bytes);
-    let log_options = log_options(&superblock, &options);
-    let Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;
-    let replayed = Log::replay(io.clone(), log_options, checkpoint_lsn, durable_lsn, &mut replay)?;
+    let (opened, replayed) = match replay_condensed(&io, &superblock, &options) {
+        Some(replayed) => replayed,
+        None => replay(&io, &superblock, &options)?,
+    };
     let (heap, arenas) = opened.finish()?;
     report.replayed_bytes = replayed.report.bytes;
     report.replayed_batches = replayed.report.batches;
@@ -191,6 +192,43 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     let superblock = (superblock, file, wrote);
     let maintenance = assemble(io, (log, heap, arenas), superblock, &mut report, &options)?;
     Ok((maintenance, report))
+}
+
+/// Replays the log behind the last checkpoint.
+fn replay(io: &Arc<dyn Io>, superblock: &Superblock, options: &Options) -> Result<(Opened, Replayed)> {
+    let mut opened = Opened::open(io, superblock, options)?;
+    let mut replay = |lsn: Lsn, bytes: &[u8]| opened.replay(lsn, bytes);
+    let &Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;
+    let log_options = log_options(superblock, options);
+    let replayed = Log::replay(io.clone(), log_options, checkpoint_lsn, durable_lsn, &mut replay)?;
+    Ok((opened, replayed))
+}
+
+/// The same by what is condensed of it, and the rest of the log; `None`: nothing is, or not of this log, or all of it is to be checked.
+fn replay_condensed(
+    io: &Arc<dyn Io>,
+    superblock: &Superblock,
+    options: &Options,
+) -> Option<(Opened, Replayed)> {
+    let is_checked = io.is_read_only() || in_use::is_copy(&**io).unwrap_or(true);
+    if is_checked || superblock.home.is_some() || options.replication.is_some() {
+        return None;
+    }
+    let mut opened = Opened::open(io, superblock, options).ok()?;
+    let apply = |redo: &[u8]| opened.apply_sorted(redo);
+    let Covered { to, last, last_crc, .. } = redo_file::read(&**io, superblock, apply).ok()??;
+    // The last batch again, so that it is sure that the log is the one that was condensed.
+    let mut is_first = true;
+    let mut replay = |lsn: Lsn, bytes: &[u8]| {
+        if mem::take(&mut is_first) && (lsn, crc32c(bytes)) != (last, last_crc) {
+            return Err(Error::Unusable("it is not the log that was condensed".into()));
+        }
+        opened.replay(lsn, bytes)
+    };
+    let (from, log_options) = ((superblock.checkpoint_lsn, last), log_options(superblock, options));
+    let replayed =
+        Log::replay_behind(io.clone(), log_options, from, superblock.durable_lsn, &mut replay).ok()?;
+    (replayed.report.tail >= to).then_some((opened, replayed))
 }
 
 /// Opens the folder of a log that somebody else has open and stores to, with all of it applied that is durable. Returns the cursor that reads what
@@ -304,7 +342,9 @@ fn assemble(
     let Options { checkpoint_bytes: bytes_min, checkpoint_batches: batches_max, log_bytes_max, .. } =
         *options;
     let cleaner = Cleaner::new(u64::from(superblock.segment_size), log_bytes_max);
-    let interval = Interval { bytes_min, batches_max, log_bytes_max };
+    // Who has no thread for it says himself when.
+    let condensed_heap_min = if options.background { Interval::condenses_from(bytes_min) } else { 0 };
+    let interval = Interval { bytes_min, batches_max, log_bytes_max, condensed_heap_min };
     let checkpoints = Checkpoints::new(superblock, file, wrote, report.replayed_batches, interval);
     checkpoints.counters.complete_ms.store(shared.io.now_ms(), Relaxed);
     let maintenance = Maintenance {
@@ -318,8 +358,14 @@ fn assemble(
         backups: Backups::default(),
         clock_marks: ClockMarks::default(),
     };
-    if !maintenance.engine.shared.io.is_read_only() {
-        maintenance.disk.fit(&maintenance.engine)?;
+    let Maintenance { engine, checkpoints, disk, .. } = &maintenance;
+    if !engine.shared.io.is_read_only() {
+        let redo = engine.shared.io.open(redo_file::FILE, false).and_then(|file| file.len());
+        engine.counters.redo_file_bytes.store(redo.unwrap_or_default(), Relaxed);
+        if engine.shared.log.tail() == checkpoints.lsn() {
+            checkpoints.begin_condensing(engine);
+        }
+        disk.fit(engine)?;
     }
     Ok(maintenance)
 }

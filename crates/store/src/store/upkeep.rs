@@ -20,6 +20,12 @@ impl Store {
         self.maintenance.checkpoint()
     }
 
+    /// Condenses what is durable of the redo behind the last checkpoint, whether or not that pays. The maintenance thread does so itself, if it
+    /// does.
+    pub fn condense(&self) {
+        self.maintenance.checkpoints.condense(self.engine(), 0);
+    }
+
     /// Asks the maintenance thread for a checkpoint of all that is written so far, and returns its number for
     /// [`Store::checkpoint_result`].
     pub fn request_checkpoint(&self) -> u64 {

@@ -519,6 +519,9 @@ impl<'s> Txn<'s> {
                     let lsn = self.shared().log.append(&self.batch.tx.buf);
                     self.allowance.end();
                     self.settle(lsn);
+                    let reaches_others = self.locks.len() > 1 || self.batch.tx.changes_owners();
+                    let (items, part) = (self.batch.located(lsn), self.locks.first().1);
+                    part.uncondensed.add(lsn, &self.batch.tx.buf, items, reaches_others);
                     self.wait_lsn = lsn + 1;
                 }
                 Some(home) => self.wait_lsn = self.end_at_home(home),

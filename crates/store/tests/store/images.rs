@@ -186,11 +186,15 @@ fn history(seed: u64, home: Option<HomeMethod>, bug: Option<Bug>) -> Result<(), 
         sim.note_cuts();
         if rng.chance(4) {
             // In a thread of its own, as in a server, whose fences are not for what others have stored.
-            let choice = rng.below(6);
+            let choice = rng.below(7);
             let work = || match choice {
                 0..3 => store.checkpoint(),
                 3 => store.clean().map(drop),
                 4 => store.freeze(100_000).map(drop),
+                5 => {
+                    store.condense();
+                    Ok(())
+                }
                 _ => {
                     store.sweep();
                     Ok(())

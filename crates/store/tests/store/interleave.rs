@@ -39,12 +39,14 @@ enum Task {
     Clean,
     Expire,
     Sweep,
+    Condense,
     Freeze(u64),
 }
 
 impl Task {
     fn random(rng: &mut Rng) -> Task {
-        match rng.below(10) {
+        match rng.below(12) {
+            10.. => Task::Condense,
             0..3 => Task::Checkpoint,
             3..6 => Task::Clean,
             6 | 7 => Task::Expire,
@@ -60,6 +62,10 @@ impl Task {
             Task::Expire => store.expire(),
             Task::Sweep => {
                 store.sweep();
+                Ok(())
+            }
+            Task::Condense => {
+                store.condense();
                 Ok(())
             }
             Task::Freeze(bytes) => store.freeze(bytes).map(drop),

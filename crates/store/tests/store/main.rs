@@ -7,6 +7,7 @@ mod check;
 mod checkpoints;
 mod cleaning;
 mod compression;
+mod condensed;
 mod direct;
 mod disk_budget;
 mod eviction;

@@ -124,6 +124,9 @@ fn history(seed: u64) {
             if rng.chance(4) {
                 alive &= store.log().commit_once().is_ok();
             }
+            if rng.chance(20) {
+                store.condense();
+            }
             if rng.chance(60) {
                 // A checkpoint writes what memory holds, and so takes away what was not as it would be replayed.
                 alive &= !rng.chance(3) || oracle::compare(&store, &sim, &options);

@@ -113,6 +113,10 @@ fn history(seed: u64) {
             1 => drop(store.clean().expect("a sound medium")),
             2 | 3 => drop(store.freeze(1 + rng.below(100_000)).expect("a sound medium")),
             4..7 => drop(store.sweep()),
+            7..9 => {
+                store.log().commit_once().expect("a sound medium");
+                store.condense();
+            }
             _ => {}
         }
         assert!(oracle::compare(&store, &sim, &options));

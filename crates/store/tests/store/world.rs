@@ -170,6 +170,9 @@ impl World {
         if rng.chance(20) {
             self.store().log().commit_once().expect("a sound medium");
         }
+        if rng.chance(40) {
+            self.store().condense();
+        }
         if rng.chance(200) {
             assert!(oracle::compare(self.store(), &self.sim, &self.options));
             self.store().checkpoint().expect("a sound medium");
