@@ -1,7 +1,7 @@
 //! Damaged media: a start finds out or was not concerned, and never panics.
 
 use crate::Rng;
-use holdfast_heap::{Heap, HeapOptions, Record, Tx};
+use holdfast_heap::{Heap, HeapOptions, Record, SortedRedo, Tx};
 use holdfast_io::{Durability, Io};
 use holdfast_store::{Error, Options, SimIo, Store};
 use std::{collections::HashMap, sync::Arc};
@@ -35,12 +35,13 @@ fn get(store: &Store, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Overwrites, cuts or exchanges parts of the log's files and of the superblock. (A damaged page of the heap file stops
+/// Overwrites, cuts or exchanges parts of the log's files, of the superblock, and of what is condensed. (A damaged page of the heap file stops
 /// the process when it is used, so that is tested on the real binary.)
 fn damage(io: &SimIo, rng: &mut Rng) {
     let mut names: Vec<String> =
         io.list("log").expect("list").iter().map(|name| format!("log/{name}")).collect();
     names.push("superblock".into());
+    names.extend(io.list("").expect("list").into_iter().filter(|name| name == "redo"));
     for _ in 0..=rng.below(3) {
         let name = &names[rng.index(names.len())];
         let bytes = io.snapshot(name);
@@ -80,6 +81,9 @@ pub fn a_damaged_log_or_superblock_never_leads_to_a_wrong_value(rng: &mut Rng) {
         written.entry(key).or_default().push(value);
         if rng.one_in(4) {
             store.log().commit_once().expect("commit");
+        }
+        if rng.one_in(10) {
+            store.condense();
         }
         if rng.one_in(30) {
             store.checkpoint().expect("checkpoint");
@@ -121,13 +125,24 @@ pub fn arbitrary_redo_records_do_no_harm(rng: &mut Rng) {
     let root = *finished.root();
     finished.commit();
     let mut redo = tx.buf.clone();
+    let is_sorted = rng.one_in(2);
+    if is_sorted {
+        let mut sorted = SortedRedo::default();
+        Record::all(&tx.buf).flatten().for_each(|record| sorted.add(&record));
+        redo.clear();
+        sorted.encode(&mut redo);
+    }
     for _ in 0..rng.below(10) {
         rng.mutate(&mut redo);
     }
     let (_, mut recovery) = Heap::open(file, o(), &root).expect("the checkpoint is sound");
-    for record in Record::all(&redo) {
-        if record.is_none_or(|record| recovery.apply(&record).is_err()) {
-            break;
+    if is_sorted {
+        let _ = recovery.apply_sorted(&redo);
+    } else {
+        for record in Record::all(&redo) {
+            if record.is_none_or(|record| recovery.apply(&record).is_err()) {
+                break;
+            }
         }
     }
     let _ = recovery.finish();

@@ -26,7 +26,7 @@ pub enum WriteCause {
     HeapPages,
     /// Tables of these.
     HeapTables,
-    /// The superblock, the file that is there while a folder is made, and dictionaries.
+    /// The superblock, the file that is there while a folder is made, dictionaries, and redo that was condensed.
     Superblock,
     /// Segments that have moved to the folder below the others.
     MovedSegments,
