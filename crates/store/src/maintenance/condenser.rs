@@ -8,10 +8,11 @@
 use crate::{
     engine::Engine,
     format::{
+        payload,
         redo_file::{self, Covered},
         superblock::Superblock,
     },
-    partition::uncondensed::{Changed, each_record},
+    partition::uncondensed::Changed,
 };
 use holdfast_heap::SortedRedo;
 use holdfast_io::{File, crc32c};
@@ -185,8 +186,14 @@ impl Condenser {
 fn sorted(changed: &[Changed]) -> Option<(Lsn, Vec<u8>)> {
     let last = changed.iter().filter_map(|part| part.batches.last()).map(|(lsn, _)| *lsn).max()?;
     let (mut sorted, mut redo) = (SortedRedo::default(), Vec::new());
+    // Of items there are only cancelled ones, which change nothing wherever they are.
+    let mut changes = payload::Changes::default();
     let mut add = |bytes: &[u8]| {
-        each_record(bytes, |record| sorted.add(record)).expect("what a transaction has put together");
+        let each = changes.each(0, bytes, |record| {
+            sorted.add(record);
+            Ok(())
+        });
+        each.expect("what a transaction has put together");
     };
     if changed.iter().any(|part| part.reaches_others) {
         let mut batches: Vec<_> = changed.iter().flat_map(Changed::each).collect();

@@ -67,6 +67,14 @@ pub(crate) struct Pending {
     value: Option<Box<[u8]>>,
 }
 
+impl Pending {
+    /// Where it is, once its batch is appended at an LSN.
+    #[inline]
+    pub fn lsn(&self, batch: Lsn) -> Lsn {
+        batch + (BATCH_HEADER + self.at) as u64
+    }
+}
+
 impl Batch {
     /// Adds an item whose index entry is at `slot` in a partition, and returns the word for this entry.
     #[allow(clippy::too_many_arguments)]
@@ -197,24 +205,20 @@ impl Batch {
     /// The redo records, and the places of the items, now that the batch is at an LSN.
     pub(crate) fn redo(&mut self, lsn: Lsn) -> &[u8] {
         for pending in self.items.iter().filter(|pending| pending.wanted) {
-            let at = lsn + BATCH_HEADER as u64 + pending.at as u64;
-            self.redo.write(pending.slot, &EntryWord::item_bytes(at, pending.class));
+            self.redo.write(pending.slot, &EntryWord::item_bytes(pending.lsn(lsn), pending.class));
         }
         &self.redo.buf
     }
 
     /// The items whose entries wait for their location.
-    pub(crate) fn pending(&self) -> impl Iterator<Item = &Pending> {
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &Pending> + Clone {
         self.items.iter().filter(|item| item.wanted)
     }
 
     /// The positions in its payload of the items that it wants, once it is appended at an LSN, and for each its entry and what that is
     /// told of where the item is.
     pub(crate) fn located(&self, lsn: Lsn) -> impl Iterator<Item = (usize, u64, [u8; 6])> + Clone {
-        self.items.iter().filter(|item| item.wanted).map(move |item| {
-            let at = lsn + (BATCH_HEADER + item.at) as u64;
-            (item.at, item.slot, EntryWord::item_bytes(at, item.class))
-        })
+        self.pending().map(move |item| (item.at, item.slot, EntryWord::item_bytes(item.lsn(lsn), item.class)))
     }
 
     /// What its bytes are, once it is appended.

@@ -1,7 +1,7 @@
 //! What batches have changed in the heap since the last checkpoint, as far as the file `redo` does not have it yet
 //! ([`Condenser`](crate::maintenance::condenser)).
 
-use crate::format::{item, payload};
+use crate::format::item;
 use holdfast_heap::put_write;
 use holdfast_log::Lsn;
 use std::{
@@ -96,11 +96,11 @@ impl Uncondensed {
 
     /// Adds a batch. `items`: the positions of the items that it wants, in order; and for each its entry, and what that is told.
     /// `reaches_others`: it may have changed extents that were, or are now, another partition's.
-    pub fn add<'i>(
+    pub fn add(
         &mut self,
         lsn: Lsn,
         payload: &[u8],
-        items: impl Iterator<Item = (usize, u64, [u8; 6])> + Clone + 'i,
+        items: impl Iterator<Item = (usize, u64, [u8; 6])> + Clone,
         reaches_others: bool,
     ) {
         if self.left.is_none() {
@@ -142,23 +142,4 @@ impl Uncondensed {
 /// The length of the record of the item that some bytes begin with.
 fn item_len(bytes: &[u8]) -> usize {
     item::view(bytes).expect("a record made by encode").1
-}
-
-/// Calls `f` with each redo record of such changes.
-pub(crate) fn each_record(
-    mut changes: &[u8],
-    mut f: impl FnMut(&holdfast_heap::Record),
-) -> Result<(), &'static str> {
-    while !changes.is_empty() {
-        let len = match payload::next(changes)? {
-            payload::Next::Nothing(len) => len,
-            payload::Next::Redo(record, bytes) => {
-                f(&record);
-                bytes.len()
-            }
-            payload::Next::Item(_, len) => len,
-        };
-        changes = &changes[len..];
-    }
-    Ok(())
 }

@@ -41,7 +41,6 @@ use holdfast_io::{Error, File, Io, Result, crc32c};
 use holdfast_log::{Cursor, Log, Lsn, Replayed, Step};
 use parking_lot::Mutex;
 use std::{
-    mem,
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
 };
@@ -156,9 +155,12 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     if mends {
         place_heap(&*io, options.heap_below && superblock.home.is_none())?;
     }
-    let (opened, replayed) = match replay_condensed(&io, &superblock, &options) {
-        Some(replayed) => replayed,
-        None => replay(&io, &superblock, &options)?,
+    // What is only read, or may be torn, is checked as a whole.
+    let is_checked = !mends || in_use::is_copy(&*io).unwrap_or(true);
+    let by_redo = !is_checked && superblock.home.is_none() && options.replication.is_none();
+    let (opened, replayed) = match replay(&io, &superblock, &options, by_redo) {
+        Err(_) if by_redo => replay(&io, &superblock, &options, false)?,
+        replayed => replayed?,
     };
     let (heap, arenas) = opened.finish()?;
     report.replayed_bytes = replayed.report.bytes;
@@ -194,41 +196,39 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     Ok((maintenance, report))
 }
 
-/// Replays the log behind the last checkpoint.
-fn replay(io: &Arc<dyn Io>, superblock: &Superblock, options: &Options) -> Result<(Opened, Replayed)> {
-    let mut opened = Opened::open(io, superblock, options)?;
-    let mut replay = |lsn: Lsn, bytes: &[u8]| opened.replay(lsn, bytes);
-    let &Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;
-    let log_options = log_options(superblock, options);
-    let replayed = Log::replay(io.clone(), log_options, checkpoint_lsn, durable_lsn, &mut replay)?;
-    Ok((opened, replayed))
-}
-
-/// The same by what is condensed of it, and the rest of the log; `None`: nothing is, or not of this log, or all of it is to be checked.
-fn replay_condensed(
+/// Replays the log behind the last checkpoint; if `by_redo`, by what is condensed of it, and the rest of the log.
+///
+/// # Errors
+/// If `by_redo`, it may only be that what is condensed is of another log.
+fn replay(
     io: &Arc<dyn Io>,
     superblock: &Superblock,
     options: &Options,
-) -> Option<(Opened, Replayed)> {
-    let is_checked = io.is_read_only() || in_use::is_copy(&**io).unwrap_or(true);
-    if is_checked || superblock.home.is_some() || options.replication.is_some() {
-        return None;
-    }
-    let mut opened = Opened::open(io, superblock, options).ok()?;
-    let apply = |redo: &[u8]| opened.apply_sorted(redo);
-    let Covered { to, last, last_crc, .. } = redo_file::read(&**io, superblock, apply).ok()??;
+    by_redo: bool,
+) -> Result<(Opened, Replayed)> {
+    let mut opened = Opened::open(io, superblock, options)?;
+    let condensed = match by_redo {
+        true => redo_file::read(&**io, superblock, |redo| opened.apply_sorted(redo))?,
+        false => None,
+    };
+    let is_another = || Error::Unusable("it is not the log that was condensed".into());
     // The last batch again, so that it is sure that the log is the one that was condensed.
-    let mut is_first = true;
+    let mut expected = condensed.map(|Covered { last, last_crc, .. }| (last, last_crc));
     let mut replay = |lsn: Lsn, bytes: &[u8]| {
-        if mem::take(&mut is_first) && (lsn, crc32c(bytes)) != (last, last_crc) {
-            return Err(Error::Unusable("it is not the log that was condensed".into()));
+        if expected.take().is_some_and(|expected| expected != (lsn, crc32c(bytes))) {
+            return Err(is_another());
         }
         opened.replay(lsn, bytes)
     };
-    let (from, log_options) = ((superblock.checkpoint_lsn, last), log_options(superblock, options));
+    let &Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;
+    let (from, to) = condensed.map_or((checkpoint_lsn, 0), |covered| (covered.last, covered.to));
+    let log_options = log_options(superblock, options);
     let replayed =
-        Log::replay_behind(io.clone(), log_options, from, superblock.durable_lsn, &mut replay).ok()?;
-    (replayed.report.tail >= to).then_some((opened, replayed))
+        Log::replay_behind(io.clone(), log_options, (checkpoint_lsn, from), durable_lsn, &mut replay)?;
+    if replayed.report.tail < to {
+        return Err(is_another());
+    }
+    Ok((opened, replayed))
 }
 
 /// Opens the folder of a log that somebody else has open and stores to, with all of it applied that is durable. Returns the cursor that reads what

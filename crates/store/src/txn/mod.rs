@@ -558,7 +558,7 @@ impl<'s> Txn<'s> {
         let log = &self.shared().log;
         self.locks.first().1.counts.appended.add(&self.batch.appended());
         for pending in self.batch.pending() {
-            let at = lsn + holdfast_log::BATCH_HEADER as u64 + pending.at as u64;
+            let at = pending.lsn(lsn);
             log.account(at, class_bytes_min(pending.class) as i64);
             self.locks.get(pending.partition).settle(pending.slot, at, pending.class);
         }
