@@ -1,9 +1,10 @@
-//! Commands on one string that need no transaction: what they need is in memory, and nobody is to be told of it.
+//! Commands on one string that need no transaction, since nobody is to be told of what they do.
 
 use crate::{
     clients::client::flag,
     command::table::CommandId,
     exec::{
+        answer::Outcome,
         handler::{Direct, Row},
         turn::Turn,
     },
@@ -11,12 +12,12 @@ use crate::{
     session::Session,
 };
 use holdfast_resp::{Args, Writer, parse_int};
-use holdfast_store::{Expected, Lsn};
+use holdfast_store::{Expected, Got, Lsn};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Turn<'_> {
-    /// Does a call without a transaction, if that is possible: what it needs is in memory, and nobody is to be told of it; whether
-    /// it did.
+    /// Does a call without a transaction, if that is possible: one that reads may have to fetch first what it reads, and nobody is
+    /// to be told of it. `None`: it takes a transaction.
     #[inline]
     pub fn do_directly(
         &self,
@@ -26,19 +27,30 @@ impl Turn<'_> {
         args: Args,
         expected: Expected,
         out: &mut Writer,
-    ) -> bool {
-        let Some(direct) = row.direct else { return false };
+    ) -> Option<Outcome> {
+        let direct = row.direct?;
         let server = &self.worker.server;
         let is_seen = session.tracking.is_some() || server.push.monitors.is_used();
-        if is_seen || !session.fetched.is_empty() || session.client.has_flag(flag::NO_TOUCH) {
-            return false;
+        if is_seen || session.client.has_flag(flag::NO_TOUCH) {
+            return None;
         }
         let (logical, key, now_ms) = (session.db as u8, args.at(1), self.now_ms());
         let done = match direct {
-            Direct::Reads(reply) => {
-                let show = |value: &[u8]| reply(out, value);
-                server.store.get_cached(logical, key, expected, now_ms, show).map(|((), lsn)| lsn)
-            }
+            Direct::Reads(reply) => loop {
+                let (fetched, show) = (session.fetched.last(), |value: &[u8]| reply(out, value));
+                match server.store.get_directly(logical, key, expected, now_ms, fetched, show)? {
+                    Got::Value((), lsn) => break Some(lsn),
+                    Got::Cold(cold) => match session.ahead.take_one(cold.id()) {
+                        Some(ahead) => session.fetched.push(ahead),
+                        None => {
+                            session.client.set_command(id);
+                            self.end_run(session);
+                            return Some(Outcome::Fetch(vec![cold]));
+                        }
+                    },
+                }
+            },
+            _ if !session.fetched.is_empty() => None,
             // Events are published by transactions.
             _ if server.push.notices.has(Class::STRING) => None,
             Direct::Sets(value) => value(args)
@@ -46,14 +58,15 @@ impl Turn<'_> {
                 .inspect(|_| out.ok()),
             Direct::Adds(by) => self.add_directly(logical, args, by(args), expected, out),
         };
-        let Some(lsn) = done else { return false };
+        let lsn = done?;
+        session.fetched.clear();
         self.depend_on(lsn);
         if !matches!(direct, Direct::Reads(_)) && lsn > server.progress.durable() {
             self.worker.appended.store(true, Relaxed);
         }
         session.client.set_command(id);
         self.finish(session, id, args, false);
-        true
+        Some(Outcome::Done)
     }
 
     /// Adds to the number at a key without a transaction.

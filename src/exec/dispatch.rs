@@ -232,8 +232,10 @@ impl Turn<'_> {
             }
             Handler::Keyed(_) if self.worker.server.table.first_is_key(id) => {
                 let expected = expected.copied().unwrap_or_else(|| store.derive(args.at(1)));
-                if way == Way::Here && self.do_directly(session, id, row, args, expected, out) {
-                    return Outcome::Done;
+                if way == Way::Here
+                    && let Some(outcome) = self.do_directly(session, id, row, args, expected, out)
+                {
+                    return outcome;
                 }
                 store.try_begin_expected(args.at(1), expected, self.now_ms())
             }

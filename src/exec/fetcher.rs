@@ -42,7 +42,9 @@ pub struct Fetcher {
 
 struct Reading {
     cold: Cold,
-    wanted_by: Vec<Rc<Batch>>,
+    wanted_by: Rc<Batch>,
+    /// Others that want it, too.
+    others: Vec<Rc<Batch>>,
 }
 
 /// What one command waits for.
@@ -114,9 +116,9 @@ impl Fetcher {
         });
         for cold in cold {
             match self.reading.borrow_mut().entry(cold.id()) {
-                Entry::Occupied(mut same) => same.get_mut().wanted_by.push(batch.clone()),
+                Entry::Occupied(mut same) => same.get_mut().others.push(batch.clone()),
                 Entry::Vacant(place) => {
-                    place.insert(Reading { cold, wanted_by: vec![batch.clone()] });
+                    place.insert(Reading { cold, wanted_by: batch.clone(), others: Vec::new() });
                     self.begin(cold);
                 }
             }
@@ -145,12 +147,8 @@ impl Fetcher {
     /// Gives an item to all who want it.
     fn hand_out(&self, id: u64, fetched: Fetched) {
         let reading = self.reading.borrow_mut().remove(&id).expect("it was asked for");
-        let mut wanted_by = reading.wanted_by.into_iter();
-        let last = wanted_by.next_back();
-        wanted_by.for_each(|batch| batch.add(fetched.clone()));
-        if let Some(batch) = last {
-            batch.add(fetched);
-        }
+        reading.others.into_iter().for_each(|batch| batch.add(fetched.clone()));
+        reading.wanted_by.add(fetched);
     }
 
     /// Sends what was asked for on its way, once all tasks that are ready have asked.

@@ -29,8 +29,8 @@ pub enum Handler {
     Browsing(fn(&mut Call, &mut Keyspace) -> Answer),
 }
 
-/// What a call does with the string at its first argument, if that is all it does: where the string is in the cache, and nobody is
-/// to be told, no transaction is needed.
+/// What a call does with the string at its first argument, if that is all it does: where nobody is to be told, no transaction is
+/// needed.
 #[derive(Clone, Copy)]
 pub enum Direct {
     /// Replies with something about it.

@@ -6,13 +6,11 @@
 //!
 //! While a connection is idle it holds no buffers; they are its worker's.
 
-mod ahead;
 mod buffers;
 mod freeze;
 mod snapshot;
 mod waiting;
 
-use self::ahead::ReadAhead;
 use crate::{
     admin::log::log,
     clients::client::Kind,
@@ -65,8 +63,6 @@ pub struct Connection {
     session: Session,
     parser: Parser,
     input: Vec<u8>,
-    /// What was read for commands in `input` that are complete.
-    ahead: ReadAhead,
     /// Where the first command that is not executed begins in `input`.
     head: usize,
     output: Output,
@@ -121,7 +117,6 @@ impl Connection {
             session,
             parser: Parser::new(),
             input: Vec::new(),
-            ahead: ReadAhead::default(),
             head: 0,
             output: Output::default(),
             over_limit_since: None,
@@ -204,15 +199,14 @@ impl Connection {
                         self.slice.commands += more as u32;
                     }
                     self.settle(&turn, &outcome)?;
-                    if !matches!(outcome, Outcome::Done) && self.see_through(&turn, outcome).await? {
-                        lookahead.forget();
+                    if !matches!(outcome, Outcome::Done) {
+                        self.see_through(&turn, outcome).await?;
                     }
                     self.head += self.parser.length();
                     self.waits_until = None;
                     worker.store_ahead();
                     if self.slice.is_over_after(&turn) && !self.closing {
                         self.let_others_run().await?;
-                        lookahead.forget();
                         turn.resume();
                         self.slice = Slice { began: Some(turn.now()), commands: 0 };
                     }
@@ -224,7 +218,7 @@ impl Connection {
                 }
             }
         }
-        self.ahead.clear();
+        self.session.ahead.clear();
         self.publish();
         Ok(())
     }

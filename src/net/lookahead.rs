@@ -37,10 +37,4 @@ impl Lookahead {
     pub fn pass(&mut self, count: usize) {
         self.done += count;
     }
-
-    /// The input may be another now.
-    pub fn forget(&mut self) {
-        self.expected.clear();
-        self.done = 0;
-    }
 }

@@ -1,5 +1,6 @@
 //! What a connection remembers between commands.
 
+pub mod ahead;
 pub mod migration;
 pub mod observe;
 pub mod progress;
@@ -17,6 +18,7 @@ use crate::{
     push::{pubsub::Subscriptions, tracking::Mode},
     server::Server,
     session::{
+        ahead::ReadAhead,
         observe::{Waiting, Watched},
         progress::Progress,
         snapshot::SnapshotRequest,
@@ -82,6 +84,8 @@ pub struct Session {
     pub spent_ns: u64,
     /// What was fetched for it and is not yet in the hands of a transaction; empty between commands.
     pub fetched: Vec<Fetched>,
+    /// What was read for commands that come next.
+    pub ahead: ReadAhead,
 }
 
 /// Which replies are sent.
@@ -178,6 +182,7 @@ impl Session {
             progress: None,
             spent_ns: 0,
             fetched: Vec::new(),
+            ahead: ReadAhead::default(),
         };
         session.log_in(user, authenticated);
         session

@@ -78,6 +78,7 @@ pub use store::{
     follow::Follower,
     open::replay_log,
     options::{Options, Recovery, Replication},
+    read::Got,
     run::{Reader, Writes},
     stats::Stats,
 };

@@ -28,7 +28,7 @@ impl Connection {
         self.input.drain(..self.head);
         self.head = 0;
         self.parser = Parser::new();
-        self.ahead.clear();
+        self.session.ahead.clear();
         self.handle.frozen.set(true);
         match self.shared.next_phase().await {
             Phase::GivesAway => false,

@@ -8,36 +8,29 @@ use crate::{
     net::shared::Shared,
     script::stack::{OnStack, Pause},
     server::mailbox::Wake,
+    session::ahead::Ids,
 };
 use holdfast_store::Cold;
-use std::{
-    collections::HashSet, future::poll_fn, pin::pin, sync::atomic::Ordering::Relaxed, task::Poll,
-    time::Duration,
-};
+use std::{future::poll_fn, pin::pin, sync::atomic::Ordering::Relaxed, task::Poll, time::Duration};
 use tokio::time;
 
 /// How long a script waits for a stack.
 const STACK_RETRY: Duration = Duration::from_millis(100);
 
 impl Connection {
-    /// Attempts the command at the head of the input until it is done, and waits between attempts; whether it has waited.
-    pub(super) async fn see_through(
-        &mut self,
-        turn: &Turn<'_>,
-        mut outcome: Outcome,
-    ) -> Result<bool, Closed> {
+    /// Attempts the command at the head of the input until it is done, and waits between attempts.
+    pub(super) async fn see_through(&mut self, turn: &Turn<'_>, mut outcome: Outcome) -> Result<(), Closed> {
         let (shared, worker) = (self.shared.clone(), turn.worker);
         let mut wake = Wake::First;
-        let (mut has_waited, mut on_stack) = (false, false);
+        let mut on_stack = false;
         loop {
-            has_waited |= !outcome.is_final() && !matches!(outcome, Outcome::OnStack | Outcome::Fetch(_));
             if !matches!(outcome, Outcome::Busy | Outcome::Queue | Outcome::Fetch(_)) {
                 // A command that waits for something other than room gives up its place in the queue of writers.
                 self.session.ticket = None;
             }
             if outcome.may_take_long() {
                 // Many connections may wait at once.
-                self.ahead.clear();
+                self.session.ahead.clear();
             }
             match outcome {
                 Outcome::Done => break,
@@ -91,9 +84,8 @@ impl Connection {
                     break;
                 }
                 Outcome::Fetch(mut cold) => {
-                    self.session.fetched.extend(self.ahead.take(&mut cold));
+                    self.session.fetched.extend(self.session.ahead.take(&mut cold));
                     if !cold.is_empty() {
-                        has_waited = true;
                         self.fetch(turn, cold).await?;
                     }
                 }
@@ -111,22 +103,22 @@ impl Connection {
         self.session.progress = None;
         self.session.spent_ns = 0;
         self.session.draws = None;
-        Ok(has_waited)
+        Ok(())
     }
 
     /// Reads what the command at the head of the input wants, and with it what those behind it will want.
     async fn fetch(&mut self, turn: &Turn<'_>, cold: Vec<Cold>) -> Result<(), Closed> {
-        let own: HashSet<u64> = cold.iter().map(Cold::id).collect();
+        let own = Ids::of(&cold);
         let mut wanted = cold;
         if let Some(mut upcoming) = self.look_ahead(turn) {
-            self.ahead.keep_only(&mut upcoming);
-            wanted.extend(upcoming.into_iter().filter(|cold| !own.contains(&cold.id())));
+            self.session.ahead.keep_only(&mut upcoming);
+            wanted.extend(upcoming.into_iter().filter(|cold| !own.has(cold.id())));
         }
         let fetching = self.shared.worker.fetcher.fetch(wanted);
         let fetched = self.drive(fetching).await?;
         let (fetched, ahead): (Vec<_>, Vec<_>) =
-            fetched.into_iter().partition(|fetched| own.contains(&fetched.id()));
-        self.ahead.add(ahead);
+            fetched.into_iter().partition(|fetched| own.has(fetched.id()));
+        self.session.ahead.add(ahead);
         self.session.fetched.extend(fetched);
         Ok(())
     }

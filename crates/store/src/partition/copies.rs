@@ -30,28 +30,6 @@ impl Partition {
         (copy.key == key).then_some(copy.value)
     }
 
-    /// The string value of a key that does not expire, if it has a copy, and the newest batch that a reply about it may depend
-    /// on; it is a use of the key.
-    #[inline]
-    pub fn read_copy(
-        &mut self,
-        shared: &Shared,
-        db: u8,
-        key: &[u8],
-        digest: Digest,
-        slot: Option<Slot>,
-    ) -> Option<(&[u8], Lsn)> {
-        let Found { slot, word } = self.find_near(shared, db, digest, slot)?;
-        if !word.is_plain_string() {
-            return None;
-        }
-        let copy = self.copy_of(db, slot)?;
-        self.cache.touch(copy, &mut self.meter);
-        self.counts.lookups.hits += 1;
-        self.counts.lookups.cached += 1;
-        self.cached(copy, key).map(|value| (value, self.recent(digest)))
-    }
-
     /// Takes note of a use of a key.
     #[inline]
     pub fn touch(&mut self, db: u8, slot: Slot) {

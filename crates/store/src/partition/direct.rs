@@ -4,6 +4,7 @@
 use super::{
     Appended, Found, Partition,
     batch::{Written, release},
+    cold::{ColdItem, Fetched},
     index::Slot,
     observers::Notify,
     shared::Shared,
@@ -22,7 +23,65 @@ thread_local! {
     static PAYLOAD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// What a look at a string comes to.
+pub enum Seen<'a> {
+    /// The value, and the newest batch that a reply about it may depend on.
+    Value(&'a [u8], Lsn),
+    /// The value must be fetched first.
+    Cold(ColdItem),
+}
+
 impl Partition {
+    /// Looks at the string of a key that does not expire; `fetched`: what was fetched for it, if it was looked at before. It is a
+    /// use of the key.
+    #[inline]
+    pub fn read_string<'a>(
+        &'a mut self,
+        shared: &Shared,
+        db: u8,
+        key: &[u8],
+        digest: Digest,
+        slot: Option<Slot>,
+        fetched: Option<&'a Fetched>,
+    ) -> Option<Seen<'a>> {
+        let found = self.find_near(shared, db, digest, slot)?;
+        if !found.word.is_plain_string() {
+            return None;
+        }
+        let Some(copy) = self.copy_of(db, found.slot) else {
+            return self.read_cold_string(shared, db, key, digest, found, fetched);
+        };
+        self.cache.touch(copy, &mut self.meter);
+        self.counts.lookups.hits += 1;
+        self.counts.lookups.cached += 1;
+        self.cached(copy, key).map(|value| Seen::Value(value, self.recent(digest)))
+    }
+
+    /// The same where the cache has no copy of it.
+    fn read_cold_string<'a>(
+        &mut self,
+        shared: &Shared,
+        db: u8,
+        key: &[u8],
+        digest: Digest,
+        Found { slot, word }: Found,
+        fetched: Option<&'a Fetched>,
+    ) -> Option<Seen<'a>> {
+        let wanted = ColdItem::new(shared, word);
+        // What was fetched may have moved in the meantime, and is garbage then.
+        let Some(fetched) = fetched.filter(|fetched| fetched.is(&wanted.into())) else {
+            return Some(Seen::Cold(wanted));
+        };
+        let item = item::decode(fetched.bytes.as_ref().ok()?).expect("checked when it was fetched").0;
+        if item.key != key {
+            return None;
+        }
+        self.counts.lookups.hits += 1;
+        let known = self.known_after(db, slot, true);
+        self.cache_value(shared, db, slot, digest, key, item.stored, known);
+        Some(Seen::Value(item.stored, self.recent(digest)))
+    }
+
     /// The entry of a key, if a string of its own in the log is its value, which does not expire, nobody observes keys here, and
     /// no transaction has a commit of its own.
     #[inline]

@@ -8,7 +8,7 @@ mod check;
 pub mod cold;
 mod copies;
 pub mod databases;
-mod direct;
+pub mod direct;
 pub mod follow;
 pub mod frozen;
 mod garbage;

@@ -13,7 +13,7 @@ mod keyspace;
 mod memory;
 pub mod open;
 pub mod options;
-mod read;
+pub mod read;
 pub mod run;
 mod runs;
 mod salvage;

@@ -1,17 +1,29 @@
-//! Reading strings without a transaction: what is in the cache is shown where it is.
+//! Reading strings without a transaction: they are shown where they are, in the cache or as they were fetched.
 
 use super::{
     Store,
     ahead::{EXPECTED_MAX, Held},
 };
 use crate::{
-    partition::databases::PHYSICAL_DATABASES,
+    partition::{
+        cold::{Cold, Fetched},
+        databases::PHYSICAL_DATABASES,
+        direct::Seen,
+    },
     txn::{
         error::{self, Error},
         target::Expected,
     },
 };
 use holdfast_log::Lsn;
+
+/// What [`Store::get_directly`] comes to.
+pub enum Got<T> {
+    /// What was made of the value, and the LSN that the log must be durable beyond for what was seen to be safe.
+    Value(T, Lsn),
+    /// The value must be [fetched](Store::fetch) first.
+    Cold(Cold),
+}
 
 impl Store {
     /// Shows `f` the string value of a key of a database. Meanwhile the key's partition may be locked: `f` must not use the
@@ -28,7 +40,8 @@ impl Store {
         let mut part = self.engine().partitions[usize::from(partition)].lock();
         part.follow_limits(self.shared());
         part.set_now(self.shared().io.about_now_ms());
-        if let Some((value, recent)) = part.read_copy(self.shared(), db, key, digest, None) {
+        if let Some(Seen::Value(value, recent)) = part.read_string(self.shared(), db, key, digest, None, None)
+        {
             return Ok((f(Some(value)), recent));
         }
         drop(part);
@@ -39,26 +52,29 @@ impl Store {
         })
     }
 
-    /// Shows `f` the string value of an expected key of a logical database, if that waits for nothing: it is in the cache and
-    /// does not expire, nobody is at work in its partition, and nobody has the first turn at a key there. Returns as
-    /// [`Store::get`] does; `None`: it takes a transaction to tell.
+    /// Shows `f` the string value of an expected key of a logical database, if that needs no transaction: it does not expire,
+    /// nobody is at work in its partition, and nobody has the first turn at a key there. `fetched`: what was fetched for this
+    /// key, if it was found cold before. `None`: it takes a transaction to tell.
     #[inline]
-    pub fn get_cached<T>(
+    pub fn get_directly<T>(
         &self,
         logical: u8,
         key: &[u8],
         expected: Expected,
         now_ms: u64,
+        fetched: Option<&Fetched>,
         f: impl FnOnce(&[u8]) -> T,
-    ) -> Option<(T, Lsn)> {
+    ) -> Option<Got<T>> {
         let mut part = self.enter_directly(expected, now_ms)?;
         if part.observers.keeps_any() {
             return None;
         }
         // Known only now: with the partition locked no databases are exchanged.
         let db = self.database(logical);
-        let (value, recent) = part.read_copy(self.shared(), db, key, expected.digest, expected.slot)?;
-        Some((f(value), recent))
+        Some(match part.read_string(self.shared(), db, key, expected.digest, expected.slot, fetched)? {
+            Seen::Value(value, recent) => Got::Value(f(value), recent),
+            Seen::Cold(cold) => Got::Cold(cold.into()),
+        })
     }
 
     /// Shows `f` the string values of some keys of a database, in order, each with its key's place among them. Every key is
@@ -87,7 +103,8 @@ impl Store {
             }
             for (at, (&key, &Expected { digest, slot, .. })) in some.iter().zip(&expected).enumerate() {
                 if let Some(part) = held.as_mut().and_then(|held| held.partition(at))
-                    && let Some((value, recent)) = part.read_copy(self.shared(), db, key, digest, slot)
+                    && let Some(Seen::Value(value, recent)) =
+                        part.read_string(self.shared(), db, key, digest, slot, None)
                 {
                     f(first + at, Some(value));
                     wait_lsn = wait_lsn.max(recent);

@@ -1,11 +1,13 @@
-//! Strings that are changed without a transaction are changed as by one: against a simple model, with all that may be at a key,
+//! Strings that are read and changed without a transaction are so as by one: against a simple model, with all that may be at a key,
 //! and what is replayed is what was there.
 
 use crate::{
     open, oracle,
     seeds::{Rng, with_seeds},
 };
-use holdfast_store::{ChangeFilter, Error, Observer, Options, SimIo, Store, Turn, stream::NewId};
+use holdfast_store::{
+    ChangeFilter, Error, Fetched, Got, Observer, Options, SimIo, Store, Turn, stream::NewId,
+};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -20,6 +22,9 @@ const FAR: u64 = 1 << 42;
 /// How many changes took no transaction, and how many did.
 static DIRECT: AtomicU64 = AtomicU64::new(0);
 static OTHERS: AtomicU64 = AtomicU64::new(0);
+/// How many values that were read had been fetched for it, and how many had not been what was fetched for them any more.
+static FETCHED: AtomicU64 = AtomicU64::new(0);
+static STALE: AtomicU64 = AtomicU64::new(0);
 
 fn options() -> Options {
     Options {
@@ -76,12 +81,40 @@ fn set(store: &Store, state: &mut State, logical: u8, key: &[u8], value: &[u8]) 
     state.insert((logical, key.to_vec()), Some(value.to_vec()));
 }
 
+/// Looks at the string at a key without a transaction. `fetched`: what was fetched when keys were looked at before, whatever has
+/// happened to them since.
+fn read(
+    store: &Store,
+    state: &State,
+    logical: u8,
+    key: &[u8],
+    fetched: &mut BTreeMap<(u8, Vec<u8>), Fetched>,
+) {
+    let name = (logical, key.to_vec());
+    let model = state.get(&name).cloned().flatten();
+    let earlier = fetched.remove(&name);
+    let (expected, now_ms) = (store.derive(key), store.now_ms());
+    match store.get_directly(logical, key, expected, now_ms, earlier.as_ref(), <[u8]>::to_vec) {
+        Some(Got::Value(value, _)) => {
+            assert_eq!(Some(value), model);
+            FETCHED.fetch_add(u64::from(earlier.is_some()), Relaxed);
+        }
+        Some(Got::Cold(cold)) => {
+            assert!(model.is_some(), "there is no string");
+            STALE.fetch_add(u64::from(earlier.is_some()), Relaxed);
+            fetched.insert(name, store.fetch(cold));
+        }
+        None => {}
+    }
+}
+
 fn history(seed: u64) {
     let mut rng = Rng(seed);
     let (sim, mut state) = (SimIo::new(seed), State::new());
     let mut store = Store::open_on(Arc::new(sim.clone()), options()).expect("the store opens");
     store.attach();
     let keys = 1 + rng.below(60);
+    let mut fetched = BTreeMap::new();
     for _ in 0..40 {
         for _ in 0..rng.below(80) {
             let (logical, key) = (rng.below(2) as u8, format!("key:{}", rng.below(keys)).into_bytes());
@@ -94,7 +127,7 @@ fn history(seed: u64) {
                 what(&mut txn, db);
                 txn.commit();
             };
-            match rng.below(12) {
+            match rng.below(18) {
                 0..5 => set(&store, &mut state, logical, &key, &value),
                 5..9 => append(&store, &mut state, logical, &key, &value[..value.len().min(50)]),
                 9 => {
@@ -104,6 +137,8 @@ fn history(seed: u64) {
                 10 => transact(&mut |txn, db| {
                     txn.set_expiry(db, &key, (!rng.chance(3)).then_some(FAR)).expect("room");
                 }),
+                11..16 => read(&store, &state, logical, &key, &mut fetched),
+                16 => store.forget_copies(),
                 _ => {
                     transact(&mut |txn, db| {
                         txn.remove(db, &key);
@@ -161,6 +196,8 @@ fn strings_change_as_by_transactions() {
     let seeds = with_seeds(8, history);
     let (direct, others) = (DIRECT.load(Relaxed), OTHERS.load(Relaxed));
     assert!(seeds < 8 || direct > 1000 && others > 1000, "{direct} without a transaction, {others} with one");
+    let (fetched, stale) = (FETCHED.load(Relaxed), STALE.load(Relaxed));
+    assert!(seeds < 8 || fetched > 100 && stale > 40, "{fetched} fetched, {stale} of them in vain");
 }
 
 struct Nobody;

@@ -1,13 +1,25 @@
-//! `Store::get` and `Store::get_many` see what a transaction for each key sees.
+//! `Store::get`, `Store::get_many` and `Store::get_directly` see what a transaction for each key sees.
 
 use crate::open;
-use holdfast_store::{EXPECTED_MAX, Error, Options, SimIo, Store, hash::Expiry};
+use holdfast_store::{EXPECTED_MAX, Error, Got, Lsn, Options, SimIo, Store, hash::Expiry};
 use std::sync::Arc;
 
 const KEYS: usize = 5 * EXPECTED_MAX + 3;
 
 fn name(number: usize) -> Vec<u8> {
     format!("key {number}").into_bytes()
+}
+
+/// The value of a key, if it takes no transaction to read it.
+fn read_directly(store: &Store, key: &[u8]) -> Option<(Option<Vec<u8>>, Lsn)> {
+    let mut fetched = None;
+    loop {
+        let (expected, now_ms) = (store.derive(key), store.now_ms());
+        match store.get_directly(0, key, expected, now_ms, fetched.as_ref(), <[u8]>::to_vec)? {
+            Got::Value(value, lsn) => return Some((Some(value), lsn)),
+            Got::Cold(cold) => assert!(fetched.replace(store.fetch(cold)).is_none(), "it was fetched"),
+        }
+    }
 }
 
 #[test]
@@ -35,6 +47,11 @@ fn many_keys_are_read_as_each_alone() {
     keys.push(keys[5]);
     keys.push(b"");
     let compare = |store: &Store| {
+        let read = || keys.iter().map(|key| read_directly(store, key)).collect::<Vec<_>>();
+        let directly = read();
+        let fetched = store.stats().cache_misses;
+        assert_eq!(read(), directly);
+        assert_eq!(store.stats().cache_misses, fetched, "what was fetched is in the cache");
         let one = |key: &&[u8]| store.get(0, key, |value| value.map(<[u8]>::to_vec)).expect("sound");
         let ones: Vec<_> = keys.iter().map(one).collect();
         let mut seen = Vec::new();
@@ -47,15 +64,30 @@ fn many_keys_are_read_as_each_alone() {
         let found = alone.iter().filter(|(value, _)| value.is_some()).count();
         assert!(found > KEYS / 2 && found < KEYS);
         assert_eq!(ones, alone);
+        assert!(directly.iter().flatten().count() > KEYS / 2);
+        assert!(
+            directly
+                .iter()
+                .zip(&alone)
+                .all(|(directly, alone)| directly.as_ref().is_none_or(|read| read == alone))
+        );
         assert_eq!(wait_lsn, Ok(alone.iter().map(|(_, lsn)| *lsn).max().expect("there are keys")));
         assert_eq!(seen, alone.into_iter().map(|(value, _)| value).enumerate().collect::<Vec<_>>());
     };
+    compare(&store);
+    while store.log().durable() < store.log().tail() {
+        store.log().commit_once().expect("a sound medium");
+    }
+    store.forget_copies();
     compare(&store);
     store.close().expect("a sound medium");
     // Nothing is in the cache now, and then what was just fetched.
     let store = open();
     compare(&store);
+    let fetched = store.stats().cache_misses;
+    assert!(fetched > KEYS as u64 / 2);
     compare(&store);
+    assert_eq!(store.stats().cache_misses, fetched);
 
     let fields = [(&b"field"[..], &b"value"[..])];
     open::run(&store, &[b"hash"], |txn| txn.hash_set(0, b"hash", fields, Expiry::Clear)).expect("room");

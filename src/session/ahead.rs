@@ -1,21 +1,42 @@
 //! Values that were read ahead of their commands. They are kept until these run: the cache may have let them go by then.
 
 use holdfast_store::{Cold, Fetched};
-use std::collections::HashSet;
+
+/// The numbers of what is wanted.
+pub struct Ids(Vec<u64>);
+
+impl Ids {
+    /// Those of these.
+    pub fn of(cold: &[Cold]) -> Ids {
+        let mut ids: Vec<u64> = cold.iter().map(Cold::id).collect();
+        ids.sort_unstable();
+        Ids(ids)
+    }
+
+    /// Whether a number is among them.
+    pub fn has(&self, id: u64) -> bool {
+        self.0.binary_search(&id).is_ok()
+    }
+}
 
 /// What was read for commands of a pipeline that have not run.
 #[derive(Default)]
 pub struct ReadAhead(Vec<Fetched>);
 
 impl ReadAhead {
+    /// Takes out what has a number, if it is here.
+    pub fn take_one(&mut self, id: u64) -> Option<Fetched> {
+        let at = self.0.iter().position(|fetched| fetched.id() == id)?;
+        Some(self.0.swap_remove(at))
+    }
+
     /// Takes out what a command wants, as far as it is here, and off the list of what must be read.
     pub fn take(&mut self, wanted: &mut Vec<Cold>) -> Vec<Fetched> {
         if self.0.is_empty() {
             return Vec::new();
         }
-        let ids = ids(wanted);
-        let (taken, kept): (Vec<_>, Vec<_>) =
-            self.0.drain(..).partition(|fetched| ids.contains(&fetched.id()));
+        let ids = Ids::of(wanted);
+        let (taken, kept): (Vec<_>, Vec<_>) = self.0.drain(..).partition(|fetched| ids.has(fetched.id()));
         self.0 = kept;
         wanted.retain(|cold| !taken.iter().any(|fetched| fetched.id() == cold.id()));
         taken
@@ -23,8 +44,11 @@ impl ReadAhead {
 
     /// Keeps only what is `upcoming`, and takes that off the list of what must be read.
     pub fn keep_only(&mut self, upcoming: &mut Vec<Cold>) {
-        let ids = ids(upcoming);
-        self.0.retain(|fetched| ids.contains(&fetched.id()));
+        if self.0.is_empty() {
+            return;
+        }
+        let ids = Ids::of(upcoming);
+        self.0.retain(|fetched| ids.has(fetched.id()));
         upcoming.retain(|cold| !self.0.iter().any(|fetched| fetched.id() == cold.id()));
     }
 
@@ -37,8 +61,4 @@ impl ReadAhead {
     pub fn clear(&mut self) {
         self.0 = Vec::new();
     }
-}
-
-fn ids(cold: &[Cold]) -> HashSet<u64> {
-    cold.iter().map(Cold::id).collect()
 }
