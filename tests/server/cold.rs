@@ -46,6 +46,21 @@ fn reads(client: &mut Client) -> usize {
 }
 
 #[test]
+fn what_was_asked_before_a_half_close_is_read_and_answered() {
+    let server = Server::start_in(filled(), WAYS[0]);
+    for some in (0..KEYS).collect::<Vec<_>>().chunks(40).take(20) {
+        let mut client = server.client();
+        let calls = some.iter().map(|&n| format!("GET {}\r\n", key(n))).collect::<String>();
+        client.send(calls.as_bytes());
+        client.finish();
+        for &n in some {
+            assert_eq!(client.try_reply(), Some(bulk(value(n))), "key {n}");
+        }
+        assert_eq!(client.try_reply(), None);
+    }
+}
+
+#[test]
 fn pipelines_of_cold_values_are_answered_in_order_and_read_once() {
     let mut folder = filled();
     let mut rng = Rng(seed());

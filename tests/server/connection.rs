@@ -103,6 +103,12 @@ fn what_was_asked_before_a_half_close_is_answered() {
     client.finish();
     assert_eq!([client.reply(), client.reply()], [ok(), bulk("1")]);
     assert_eq!(client.try_reply(), None);
+    // What waits for others may wait for ever, and its client may be gone.
+    let mut client = server.client();
+    client.send(b"GET a\r\nBLPOP list 0\r\nSET a 2\r\n");
+    client.finish();
+    assert_eq!([client.try_reply(), client.try_reply()], [Some(bulk("1")), None]);
+    assert_eq!(server.client().call("GET a"), bulk("1"));
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Connection {
         });
         match flushed {
             Poll::Ready(Ok(())) if self.closing => return Poll::Ready(Err(Closed::ByServer)),
-            Poll::Ready(Ok(())) if self.ended => return Poll::Ready(Err(Closed::ByPeer)),
+            Poll::Ready(Ok(())) if self.ended && !self.has_work() => return Poll::Ready(Err(Closed::ByPeer)),
             Poll::Ready(Ok(())) => {
                 for buffer in self.output.take_buffers() {
                     self.shared.give_buffer(buffer);
@@ -62,16 +62,25 @@ impl Connection {
         if self.is_over_output_limit(pending) {
             return Poll::Ready(Err(Closed::OutputLimit));
         }
-        if self.closing || self.ended || pending >= output_pause(self.is_unauthenticated()) {
+        if self.closing || pending >= output_pause(self.is_unauthenticated()) {
             return Poll::Pending;
         }
         if self.stalled && !self.in_command {
             return Poll::Ready(Ok(()));
         }
+        if self.ended {
+            return Poll::Pending;
+        }
         if self.in_command && self.input.len() - self.head > self.parser.length() + INPUT_AHEAD {
             return Poll::Pending;
         }
         self.poll_read(cx)
+    }
+
+    /// Whether what has come is still to be executed, and waits neither for other clients nor for room: that may never end, and who
+    /// waits may be gone.
+    fn has_work(&self) -> bool {
+        if self.in_command { !self.may_freeze } else { self.stalled }
     }
 
     fn poll_read(&mut self, cx: &mut Context) -> Poll<Result<(), Closed>> {
@@ -86,8 +95,9 @@ impl Connection {
             }
             Poll::Ready(Ok(0)) => {
                 self.ended = true;
-                // What was executed before is still answered: a peer may close its half and read on.
-                if self.output.pending() == 0 { Poll::Ready(Err(Closed::ByPeer)) } else { Poll::Pending }
+                // What was sent before is still answered: a peer may close its half and read on.
+                let is_over = self.output.pending() == 0 && !self.has_work();
+                if is_over { Poll::Ready(Err(Closed::ByPeer)) } else { Poll::Pending }
             }
             Poll::Ready(Ok(n)) => {
                 self.shared.worker.stats().reads.add(1);
