@@ -4,7 +4,7 @@ use super::shared::Shared;
 use crate::format::{
     digest::Digest,
     entry_word::{EntryWord, Type, class_bytes},
-    item,
+    item::{self, Item},
 };
 use holdfast_heap::{AbsentPage, PAGE};
 use holdfast_io::{Error, ReadQueue, Result};
@@ -131,9 +131,14 @@ impl Fetched {
     pub fn key(&self) -> std::result::Result<&[u8], &str> {
         match &self.bytes {
             Ok(key) if matches!(self.cold, Cold::Item(item) if item.key_of.is_some()) => Ok(key),
-            Ok(record) => Ok(item::decode(record).expect("checked when it was fetched").0.key),
-            Err(why) => Err(why),
+            _ => self.item().map(|item| item.key),
         }
+    }
+
+    /// The item, or what is wrong with it. All of it must have been wanted.
+    pub(crate) fn item(&self) -> std::result::Result<Item<'_>, &str> {
+        let record = self.bytes.as_ref().map_err(String::as_str)?;
+        Ok(item::decode(record).expect("checked when it was fetched").0)
     }
 }
 

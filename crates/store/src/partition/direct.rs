@@ -72,7 +72,7 @@ impl Partition {
         let Some(fetched) = fetched.filter(|fetched| fetched.is(&wanted.into())) else {
             return Some(Seen::Cold(wanted));
         };
-        let item = item::decode(fetched.bytes.as_ref().ok()?).expect("checked when it was fetched").0;
+        let item = fetched.item().ok()?;
         if item.key != key {
             return None;
         }

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{
     collections::{Context, object::Type, serial},
-    format::item,
     partition::{Found, Partition, cold::Cold, frozen::Slice},
 };
 use holdfast_heap::Arena;
@@ -127,8 +126,7 @@ impl Txn<'_> {
         }
         let lsn = found.word.lsn(shared.log.tail());
         if let Some(fetched) = fetched_at(&self.fetched, lsn) {
-            let record = fetched.bytes.as_ref().map_err(|why| Error::Corrupt(why.clone()))?;
-            let item = item::decode(record).expect("checked when it was fetched").0;
+            let item = fetched.item().map_err(|why| Error::Corrupt(why.into()))?;
             return Ok(Value { bytes: item.stored.to_vec(), was_cached: false });
         }
         let part = self.locks.get(target.partition);

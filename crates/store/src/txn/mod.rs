@@ -312,10 +312,7 @@ impl<'s> Txn<'s> {
         let Some(fetched) = fetched_at(&self.fetched, lsn) else {
             return Err(Error::Cold(Cold::item(shared, found.word)));
         };
-        let item = match &fetched.bytes {
-            Ok(record) => item::decode(record).expect("checked when it was fetched").0,
-            Err(why) => return Err(Error::Corrupt(why.clone())),
-        };
+        let item = fetched.item().map_err(|why| Error::Corrupt(why.into()))?;
         if item.key != target.key {
             return Ok(None);
         }
