@@ -141,8 +141,7 @@ fn rules_change_for_those_who_are_connected() {
     assert_eq!(bob.call("ping"), Reply::Simple(b"PONG".to_vec()));
     assert!(text(&admin.call("client list")).contains(" user=bob "));
     assert_eq!(admin.call("acl deluser bob"), Reply::Int(1));
-    let _ = bob.try_send(b"PING\r\n");
-    assert_eq!(bob.try_reply().filter(|reply| !is_error(reply, "NOPERM")), None);
+    assert_eq!(bob.try_call("PING").filter(|reply| !is_error(reply, "NOPERM")), None);
     // Who deletes itself is told so first.
     let mut carol = user(&server, "carol", "on nopass +acl");
     assert_eq!(carol.call("acl deluser carol"), Reply::Int(1));
@@ -257,8 +256,7 @@ fn users_are_kept_in_a_file() {
     fs::write(&path, "user alice on >a +get ~*\nuser default on nopass +@all ~* &*\n").unwrap();
     assert_eq!(admin.call("acl load"), ok());
     assert!(is_error(&alice.call("set a 1"), "NOPERM"));
-    let _ = bob.try_send(b"PING\r\n");
-    assert_eq!(bob.try_reply().filter(|reply| !is_error(reply, "NOPERM")), None);
+    assert_eq!(bob.try_call("PING").filter(|reply| !is_error(reply, "NOPERM")), None);
 
     // A file with mistakes changes nothing.
     fs::write(&path, "user alice +nope\nuser alice on\nnobody\nuser x #12 #34 (a\n").unwrap();

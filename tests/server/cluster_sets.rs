@@ -105,11 +105,10 @@ impl Cluster {
     fn wait_until_agreed_of(&self, sets: Range<usize>, servers: usize) {
         let known = format!("cluster_known_nodes:{servers}\r\n");
         let agrees = |client: &mut Client| {
-            client.try_send(b"CLUSTER INFO\r\n").is_ok()
-                && client.try_reply().is_some_and(|info| {
-                    let info = text(&info);
-                    info.contains("cluster_state:ok") && info.contains(&known)
-                })
+            client.try_call("CLUSTER INFO").is_some_and(|info| {
+                let info = text(&info);
+                info.contains("cluster_state:ok") && info.contains(&known)
+            })
         };
         let of_them = || self.clients().into_iter().filter(|(set, ..)| sets.contains(set));
         let tell = || {
@@ -131,11 +130,7 @@ impl Cluster {
                 self.clients().into_iter().find(|(set, server, _)| self.port(*set, *server) == port)
             };
             let client = at.take().map_or_else(|| self.clients().into_iter().next(), next);
-            let sent = client.and_then(|(_, _, mut client)| {
-                client.try_send(format!("{command}\r\n").as_bytes()).ok()?;
-                client.try_reply()
-            });
-            match sent {
+            match client.and_then(|(_, _, mut client)| client.try_call(command)) {
                 Some(Reply::Error(why)) => {
                     let why = String::from_utf8(why.to_vec()).expect("a text");
                     let words: Vec<&str> = why.split(' ').collect();
@@ -296,11 +291,8 @@ fn leaders_are_killed_while_slots_move() {
     }
     let owner = |cluster: &Cluster| {
         // One that has just started ends its connections when it comes to follow.
-        let ask = |mut client: Client| {
-            client.try_send(b"CLUSTER SLOTS\r\n").ok()?;
-            client.try_reply()
-        };
-        let slots = cluster.clients().into_iter().find_map(|(.., client)| ask(client)).expect("an answer");
+        let ask = |(.., mut client): (usize, usize, Client)| client.try_call("CLUSTER SLOTS");
+        let slots = cluster.clients().into_iter().find_map(ask).expect("an answer");
         let port = number(&items(&items(&items(&slots)[0])[2])[1]).expect("a port") as u16;
         (0..2).find(|set| (0..SERVERS).any(|server| cluster.port(*set, server) == port)).expect("one of them")
     };

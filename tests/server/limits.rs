@@ -141,13 +141,7 @@ fn one_client_too_many_is_told_so() {
     assert_eq!(refused.try_reply(), Some(error("ERR max number of clients reached")));
     assert_eq!(refused.try_reply(), None);
     clients.pop();
-    wait_until(
-        || "a place is free".into(),
-        || {
-            let mut client = server.client();
-            client.try_send(b"PING\r\n").is_ok() && client.try_reply() == Some(pong())
-        },
-    );
+    wait_until(|| "a place is free".into(), || server.client().try_call("PING") == Some(pong()));
 }
 
 #[test]

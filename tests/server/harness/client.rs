@@ -40,6 +40,12 @@ impl Client {
         self.reply()
     }
 
+    /// Sends a command, words separated by spaces, and returns the reply, or `None` if the server closes the connection.
+    pub fn try_call(&mut self, command: &str) -> Option<Reply> {
+        self.try_send(format!("{command}\r\n").as_bytes()).ok()?;
+        self.try_reply()
+    }
+
     /// Sends bytes.
     pub fn send(&mut self, bytes: &[u8]) {
         self.try_send(bytes).expect("the server reads");

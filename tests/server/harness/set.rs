@@ -106,10 +106,7 @@ impl Set {
         wait_until(logs, || {
             for at in (0..self.servers.len()).filter(|at| *at != except) {
                 let Some(mut client) = self.client(at) else { continue };
-                if client.try_send(b"ROLE\r\n").is_err() {
-                    continue;
-                }
-                if let Some(Reply::Array(role)) = client.try_reply()
+                if let Some(Reply::Array(role)) = client.try_call("ROLE")
                     && role[0] == bulk("master")
                 {
                     found = Some((at, client));

@@ -150,7 +150,7 @@ fn read(mut client: Client, mut rng: Rng, seen: &[Seen]) {
 
 /// Asks for checkpoints until the server is gone.
 fn checkpoint(mut client: Client, mut rng: Rng) {
-    while client.try_send(b"BGSAVE\r\n").is_ok() && client.try_reply().is_some() {
+    while client.try_call("BGSAVE").is_some() {
         thread::sleep(Duration::from_micros(rng.below(100_000)));
     }
 }
