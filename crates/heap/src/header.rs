@@ -85,7 +85,10 @@ pub(crate) fn read(header: &[u8], is_home: bool) -> Result<Summary, String> {
         } else {
             0
         };
-        if (slots..8 * bits.len()).any(|slot| bits[slot / 8] & 1 << (slot % 8) != 0) {
+        let beyond = &bits[slots / 8..];
+        if beyond.first().is_some_and(|byte| byte >> (slots % 8) != 0)
+            || beyond.iter().skip(1).any(|byte| *byte != 0)
+        {
             return Err(format!("page {page} has allocated slots beyond its {slots}"));
         }
         page += pages;
@@ -100,4 +103,25 @@ pub(crate) fn read(header: &[u8], is_home: bool) -> Result<Summary, String> {
 fn run_pages(header: &[u8], first: usize) -> usize {
     let continues = |page: &usize| header[2 * page..][..2] == [RUN, (page - first) as u8];
     1 + (first + 1..PAGES).take_while(continues).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allocated_beyond_the_slots_of_a_slab_is_refused() {
+        for (class, slab) in SLABS.iter().enumerate() {
+            for slot in 0..8 * BITMAP * slab.pages {
+                let mut header = vec![0; PAGE];
+                for i in 0..slab.pages {
+                    header[2 * (1 + i)..][..2].copy_from_slice(&[class as u8 + 1, i as u8]);
+                }
+                header[BITMAPS + BITMAP + slot / 8] = 1 << (slot % 8);
+                let found = read(&header, false).map(|summary| usize::from(summary.used) * GRANULE);
+                let expected = (slot < slab.slots as usize).then_some(slab.size as usize);
+                assert_eq!(found.ok(), expected, "slot {slot} of class {class}");
+            }
+        }
+    }
 }

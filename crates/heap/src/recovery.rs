@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
 };
 
 use holdfast_io::{AlignedBuf, Error, Result};
@@ -11,13 +12,15 @@ use crate::{
     Arena, EXTENT, Heap, PAGE,
     owner::RAW,
     redo::Redo,
-    sorted::{self, EncodedChange},
+    sorted::{self, EncodedChange, NewOwner, SortedRedo},
     space::Extent,
     tx::Record,
 };
 
 /// Bytes of redo that wait for an extent at most: no more than the extent itself would take.
 const WAITING_MAX: usize = EXTENT as usize;
+/// Threads that read headers at once.
+const READERS: usize = 8;
 
 /// A heap in which the log is being replayed.
 ///
@@ -44,25 +47,40 @@ impl Recovery {
         }
     }
 
-    /// Takes in redo records that were [sorted](crate::SortedRedo), as they are encoded.
-    pub fn apply_sorted(&mut self, encoded: &[u8]) -> Result<()> {
+    /// Takes in redo records that were sorted.
+    pub fn apply_sorted(&mut self, sorted: SortedRedo) -> Result<()> {
+        for (extent, owner, redo) in sorted.into_changes() {
+            if self.becomes(extent, owner)? {
+                self.wait(extent, |waiting| waiting.append(redo))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in redo records that were sorted, as they are encoded.
+    pub fn apply_encoded(&mut self, encoded: &[u8]) -> Result<()> {
         for changed in sorted::decode(encoded) {
             let EncodedChange { extent, owner, writes } =
                 changed.ok_or_else(|| self.invalid(0, "sorted redo that is cut short"))?;
-            let offset = u64::from(extent) * EXTENT;
-            if extent as usize >= self.heap.memory.len() {
-                return Err(self.invalid(offset, "sorted redo reaches beyond the heap"));
-            }
-            if let Some((owner, used)) = owner {
-                self.set_owner(extent, owner, used)?;
-            }
-            if self.heap.memory.owner(extent).is_some() {
+            if self.becomes(extent, owner)? {
                 let mut added = Some(());
                 self.wait(extent, |waiting| added = waiting.add_encoded(writes))?;
+                let offset = u64::from(extent) * EXTENT;
                 added.ok_or_else(|| self.invalid(offset, "sorted redo that reaches beyond its extent"))?;
             }
         }
         Ok(())
+    }
+
+    /// Gives an extent the owner that sorted redo says it gets, if it gets one. Returns whether it has one then.
+    fn becomes(&mut self, extent: u32, owner: Option<NewOwner>) -> Result<bool> {
+        if extent as usize >= self.heap.memory.len() {
+            return Err(self.invalid(u64::from(extent) * EXTENT, "sorted redo reaches beyond the heap"));
+        }
+        if let Some((owner, used)) = owner {
+            self.set_owner(extent, owner, used)?;
+        }
+        Ok(self.heap.memory.owner(extent).is_some())
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -140,60 +158,66 @@ impl Recovery {
         Ok(())
     }
 
-    /// The header of an extent, if it has one and redo that waits changes it: the allocator is to know what is free.
-    fn changed_header(&self, extent: u32) -> Result<Option<AlignedBuf>> {
-        let redo = &self.waiting[extent as usize];
-        if redo.pages() & 1 == 0 {
-            return Ok(None);
-        }
-        let owner = self.heap.memory.owner(extent).expect("redo waits for extents with an owner only");
-        let arena = &self.arenas[usize::from(owner)];
-        if arena.memory.place(extent).is_some_and(|place| arena.space.extents[place].raw) {
-            return Ok(None);
-        }
-        let mut header = AlignedBuf::zeroed(PAGE);
-        arena.memory.read_page(extent, 0, &mut header)?;
-        for (at, bytes) in redo.writes().filter(|(at, _)| *at < PAGE) {
-            let len = bytes.len().min(PAGE - at);
-            header[at..at + len].copy_from_slice(&bytes[..len]);
-        }
-        Ok(Some(header))
-    }
-
     /// Ends the replay. What waits for an extent is applied when the extent is used, or by [`Arena::apply_redo`]. Arena `i` is at index `i`.
-    pub fn finish(mut self) -> Result<Vec<Arena>> {
-        let headers = self.defer_all()?;
-        let Recovery { heap, mut arenas, .. } = self;
-        arenas.iter_mut().try_for_each(|arena| arena.recover_space(&headers))?;
+    pub fn finish(self) -> Result<Vec<Arena>> {
+        let heap = self.heap.clone();
+        let arenas = self.defer_all(Arena::recover_space)?;
         heap.find_free_extents();
         Ok(arenas)
     }
 
     /// Ends the replay for one who follows another server, and allocates nothing until [`Arena::end_following`]: see [`Heap::new_owner`] and
     /// [`Arena::gain`] for what comes next. Arena `i` is at index `i`.
-    pub fn follow(mut self) -> Result<Vec<Arena>> {
-        let headers = self.defer_all()?;
-        let Recovery { heap, mut arenas, .. } = self;
-        arenas.iter_mut().for_each(Arena::count_all);
-        for (extent, header) in headers {
-            let owner = heap.memory.owner(extent).expect("redo waits for extents with an owner only");
-            arenas[usize::from(owner)].note_header(extent, &header)?;
-        }
+    pub fn follow(self) -> Result<Vec<Arena>> {
+        let heap = self.heap.clone();
+        let arenas = self.defer_all(|arena, headers| {
+            arena.count_all();
+            headers.iter().try_for_each(|(extent, header)| arena.note_header(*extent, header))
+        })?;
         let owned: usize = arenas.iter().map(|arena| arena.space.extents.len()).sum();
         heap.owned.store(owned as u64, Relaxed);
         Ok(arenas)
     }
 
-    /// Leaves what waits to the extents. Returns the headers that it changes, as they will be.
-    fn defer_all(&mut self) -> Result<HashMap<u32, AlignedBuf>> {
-        let mut headers = HashMap::new();
-        for extent in 0..self.waiting.len() as u32 {
-            if let Some(header) = self.changed_header(extent)? {
-                headers.insert(extent, header);
-            }
-            self.defer(extent);
+    /// Leaves what waits to the extents, and calls `f` with each arena and the headers in it that this changes, as they will be. Several threads
+    /// do this, each for some arenas, since it waits for a read of each header.
+    fn defer_all(
+        self,
+        f: impl Fn(&mut Arena, &HashMap<u32, AlignedBuf>) -> Result<()> + Sync,
+    ) -> Result<Vec<Arena>> {
+        let Recovery { heap, mut arenas, waiting } = self;
+        let mut redo_of: Vec<Vec<(u32, Redo)>> = arenas.iter().map(|_| Vec::new()).collect();
+        for (extent, redo) in (0..).zip(waiting).filter(|(_, redo)| !redo.is_empty()) {
+            let owner = heap.memory.owner(extent).expect("redo waits for extents with an owner only");
+            redo_of[usize::from(owner)].push((extent, redo));
         }
-        Ok(headers)
+        let defer = |arena: &mut Arena, waiting: Vec<(u32, Redo)>| {
+            let mut headers = HashMap::new();
+            for (extent, redo) in waiting {
+                if let Some(header) = arena.header_after(extent, &redo)? {
+                    headers.insert(extent, header);
+                }
+                arena.memory.defer(extent, redo);
+            }
+            f(arena, &headers)
+        };
+        let share = arenas.len().div_ceil(READERS);
+        let mut pairs = arenas.iter_mut().zip(redo_of);
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            loop {
+                let some: Vec<_> = pairs.by_ref().take(share).collect();
+                if some.is_empty() {
+                    break;
+                }
+                let each = || some.into_iter().try_for_each(|(arena, waiting)| defer(arena, waiting));
+                let spawned =
+                    thread::Builder::new().name("holdfast-open".to_owned()).spawn_scoped(scope, each);
+                threads.push(spawned.map_err(|e| Error::io("start the thread holdfast-open", e))?);
+            }
+            threads.into_iter().try_for_each(|thread| thread.join().expect("panics abort"))
+        })?;
+        Ok(arenas)
     }
 
     fn invalid(&self, offset: u64, what: impl Into<String>) -> Error {
@@ -202,5 +226,22 @@ impl Recovery {
             offset,
             format!("{} (this is the heap offset)", what.into()),
         )
+    }
+}
+
+impl Arena {
+    /// The header of an extent of ours, if it has one and redo that waits changes it: the allocator is to know what is free.
+    fn header_after(&self, extent: u32, redo: &Redo) -> Result<Option<AlignedBuf>> {
+        let is_raw = || self.memory.place(extent).is_some_and(|place| self.space.extents[place].raw);
+        if redo.pages() & 1 == 0 || is_raw() {
+            return Ok(None);
+        }
+        let mut header = AlignedBuf::zeroed(PAGE);
+        self.memory.read_page(extent, 0, &mut header)?;
+        for (at, bytes) in redo.writes().filter(|(at, _)| *at < PAGE) {
+            let len = bytes.len().min(PAGE - at);
+            header[at..at + len].copy_from_slice(&bytes[..len]);
+        }
+        Ok(Some(header))
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Redo {
 /// Bytes of a head: where the write goes in the extent, and above that how many bytes it has.
 const HEAD: usize = 4;
 const AT_BITS: u32 = EXTENT.ilog2();
+/// Bytes that there is room for as soon as there is one write.
+const FIRST_BYTES: usize = 512;
 /// Bytes that one head can tell of.
 const LEN_MAX: usize = (1 << (u32::BITS - AT_BITS)) - 1;
 
@@ -43,6 +45,10 @@ impl Redo {
             return self.writes[start..].copy_from_slice(bytes);
         }
         self.last = head;
+        if self.writes.capacity() == 0 {
+            // Few come alone.
+            self.writes.reserve(FIRST_BYTES.max(HEAD + bytes.len()));
+        }
         self.writes.reserve(HEAD + bytes.len());
         self.writes.extend_from_slice(&head.to_le_bytes());
         self.writes.extend_from_slice(bytes);
@@ -69,6 +75,16 @@ impl Redo {
         self.writes.extend_from_slice(encoded);
         (self.last, self.pages) = (last, pages);
         Some(())
+    }
+
+    /// Adds the writes of another one behind its own.
+    pub(crate) fn append(&mut self, behind: Redo) {
+        if self.is_empty() {
+            *self = behind;
+        } else if !behind.is_empty() {
+            self.writes.extend_from_slice(&behind.writes);
+            (self.last, self.pages) = (behind.last, self.pages | behind.pages);
+        }
     }
 
     /// Bytes of memory that it takes, about.

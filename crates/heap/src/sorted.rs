@@ -74,6 +74,22 @@ impl SortedRedo {
         &mut self.changed[*place as usize - 1].1
     }
 
+    /// What becomes of the extents, one after another: its new owner, if it has one, and what is written behind that.
+    pub(crate) fn into_changes(self) -> impl Iterator<Item = (u32, Option<NewOwner>, Redo)> {
+        self.changed.into_iter().map(|(extent, Changed { owner, redo })| (extent, owner, redo))
+    }
+
+    /// Records that come to the same.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        self.changed.iter().flat_map(|(extent, Changed { owner, redo })| {
+            let (extent, start) = (*extent, u64::from(*extent) * EXTENT);
+            let owner = owner.map(|(owner, used)| Record::Owner { extent, owner, used });
+            let writes = redo.writes();
+            let writes = writes.map(move |(at, bytes)| Record::Write { offset: start + at as u64, bytes });
+            owner.into_iter().chain(writes)
+        })
+    }
+
     /// Appends all of it to `out`.
     pub fn encode(mut self, out: &mut Vec<u8>) {
         self.changed.sort_unstable_by_key(|(extent, _)| *extent);

@@ -39,7 +39,7 @@ pub use copy::{LogIdentity, SegmentCopier, SegmentPlace, view_segment};
 pub use cursor::{Cursor, CursorBatch, Pin, Step};
 pub use groups::{Groups, SEAL};
 pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
-pub use replay::{Cut, ReplayReport, Replayed};
+pub use replay::{Cut, ReplayReport, Replayed, Unended};
 pub use room::{Admission, Purpose, Reservation, SMALL_BYTES};
 pub use salvage::{DamagedLog, DamagedReplay, FoundLog};
 pub use scan::Scope;
@@ -257,26 +257,34 @@ impl Log {
         durable: Lsn,
         f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
     ) -> Result<Replayed> {
-        Log::replay_behind(io, o, (from, from), durable, f)
+        let each = |batches: &mut dyn Iterator<Item = (Lsn, &[u8])>, ()| {
+            for (lsn, payload) in batches {
+                f(lsn, payload)?;
+            }
+            Ok(())
+        };
+        Log::replay_prepared(io, o, (from, from), durable, |_| Ok(()), each)?.end()
     }
 
-    /// As [`Log::replay`], but of a log that is kept from a checkpoint's LSN on, the first of two, calls `f` only with the batches
-    /// from the second one on: it is known what those in between have changed.
+    /// As [`Log::replay`], but of a log that is kept from a checkpoint's LSN on, the first of two, reads only the batches
+    /// from the second one on: it is known what those in between have changed. `prepare` is called with some of them at once, by
+    /// several threads, then `apply` with the same and what became of them, in the order of the log.
     ///
     /// # Errors
-    /// Those of [`Log::replay`]; of what is in between it finds only missing files.
-    pub fn replay_behind(
+    /// Those of [`Log::replay`]; of what is in between it finds only missing files. What `prepare` and `apply` return, in the order of the log.
+    pub fn replay_prepared<T: Send>(
         io: Arc<dyn Io>,
         o: LogOptions,
         (checkpoint, from): (Lsn, Lsn),
         durable: Lsn,
-        f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
-    ) -> Result<Replayed> {
+        prepare: impl Fn(&mut dyn Iterator<Item = (Lsn, &[u8])>) -> Result<T> + Sync,
+        apply: impl FnMut(&mut dyn Iterator<Item = (Lsn, &[u8])>, T) -> Result<()>,
+    ) -> Result<Unended> {
         o.check()?;
         if from < FIRST_LSN || !from.is_multiple_of(BATCH_ALIGN as u64) {
             return Err(Error::Unusable(format!("no batch begins at LSN {from}")));
         }
-        replay::replay(io, o, (checkpoint, from), durable, f)
+        replay::replay(io, o, (checkpoint, from), durable, prepare, apply)
     }
 
     fn new(

@@ -8,7 +8,8 @@
 use std::{
     collections::BTreeMap,
     io::ErrorKind,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    num::NonZero,
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed, mpsc},
     thread,
 };
 
@@ -27,10 +28,12 @@ use crate::{
 
 /// Bytes written at once when the end of the log is written again.
 const SETTLE_BYTES: usize = 1 << 20;
-/// Bytes of payloads that are handed over at once, about: few enough to be in the processor's cache still.
-const CHECKED_BYTES: usize = 128 << 10;
-/// How often this much may be checked ahead.
-const AHEAD: usize = 4;
+/// Bytes of payloads that are handed over at once, about.
+const CHECKED_BYTES: usize = 2 << 20;
+/// How often this much may be checked ahead of those who prepare it, and prepared ahead of its use.
+const AHEAD: usize = 2;
+/// Threads that prepare batches at once, at most.
+const PREPARERS: usize = 8;
 /// Threads that open files at once, and files below which one does.
 const OPENERS: usize = 32;
 const OPENED_BY_ONE: usize = 256;
@@ -67,6 +70,33 @@ struct Files {
     spares: Vec<SlotFile>,
     /// The newest durable mark in a header.
     durable: Lsn,
+}
+
+/// A log of which all batches were replayed. What lies behind the last one was not looked at yet.
+pub struct Unended(Replayed);
+
+impl Unended {
+    /// Where the last batch ends.
+    pub fn tail(&self) -> Lsn {
+        self.0.report.tail
+    }
+
+    /// Looks at what lies behind the last batch, which takes a while.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: something there proves that more had been durable.
+    pub fn end(self) -> Result<Replayed> {
+        let Unended(mut replayed) = self;
+        let tail = replayed.report.tail;
+        if replayed.options.ended_at != Some(tail) {
+            replayed.torn_end = replayed.segments.torn_end(tail, replayed.options.crc_seed)?;
+        }
+        if replayed.torn_end > tail {
+            let (file, offset) = replayed.segments.locate(tail);
+            replayed.report.cut = Some(Cut { file, offset, bytes: replayed.torn_end - tail });
+        }
+        Ok(replayed)
+    }
 }
 
 /// A log that was replayed and found sound. Nothing of it was changed: that is left to [`Replayed::open`].
@@ -235,9 +265,11 @@ fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Opened> {
     Ok(Some((header, segment)))
 }
 
-/// Batches that are intact.
+/// Batches that are intact, one behind another.
 #[derive(Default)]
 struct Checked {
+    /// The LSN of the first.
+    start: Lsn,
     batches: Vec<CheckedBatch>,
     /// Their payloads, one behind another.
     payloads: Vec<u8>,
@@ -252,18 +284,22 @@ struct CheckedBatch {
 }
 
 impl Checked {
-    fn push(&mut self, batch: &Batch) {
+    fn push(&mut self, lsn: Lsn, batch: &Batch) {
         let Batch { payload, end, epoch, durable } = *batch;
+        if self.batches.is_empty() {
+            self.start = lsn;
+        }
         self.batches.push(CheckedBatch { end, epoch, durable, payload_len: payload.len() });
         self.payloads.extend_from_slice(payload);
     }
 
-    fn batches(&self) -> impl Iterator<Item = (&CheckedBatch, &[u8])> {
-        let mut rest = &self.payloads[..];
+    /// The LSN and the payload of each.
+    fn payloads(&self) -> impl Iterator<Item = (Lsn, &[u8])> {
+        let (mut next, mut rest) = (self.start, &self.payloads[..]);
         self.batches.iter().map(move |batch| {
             let (payload, behind) = rest.split_at(batch.payload_len);
             rest = behind;
-            (batch, payload)
+            (std::mem::replace(&mut next, batch.end), payload)
         })
     }
 
@@ -282,32 +318,37 @@ impl Files {
     }
 }
 
+/// What was prepared of some batches, and these.
+type Prepared<T> = Result<(Checked, T)>;
+
 /// Replays the log, which is needed from `checkpoint` on, from `from` on. `durable`: everything below is known to be so.
-pub(crate) fn replay(
+/// `prepare` and `apply`: see [`Log::replay_prepared`].
+pub(crate) fn replay<T: Send>(
     io: Arc<dyn Io>,
     options: LogOptions,
     (checkpoint, from): (Lsn, Lsn),
     durable: Lsn,
-    f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
-) -> Result<Replayed> {
+    prepare: impl Fn(&mut dyn Iterator<Item = (Lsn, &[u8])>) -> Result<T> + Sync,
+    apply: impl FnMut(&mut dyn Iterator<Item = (Lsn, &[u8])>, T) -> Result<()>,
+) -> Result<Unended> {
     let (segments, marked) = find_files(&*io, &options, checkpoint)?.into_segments(io, &options);
     for seq in segments.seq_of(checkpoint)..segments.seq_of(from) {
         if segments.get(seq).is_none() {
             return Err(segments.corrupt(segments.start_of(seq), "the segment is missing"));
         }
     }
-    segments.replay(options, from, durable.max(marked), marked, f)
+    segments.replay(options, from, (durable.max(marked), marked), prepare, apply)
 }
 
 impl Segments {
-    fn replay(
+    fn replay<T: Send>(
         mut self,
         mut options: LogOptions,
         from: Lsn,
-        durable: Lsn,
-        marked: Lsn,
-        f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
-    ) -> Result<Replayed> {
+        (durable, marked): (Lsn, Lsn),
+        prepare: impl Fn(&mut dyn Iterator<Item = (Lsn, &[u8])>) -> Result<T> + Sync,
+        mut apply: impl FnMut(&mut dyn Iterator<Item = (Lsn, &[u8])>, T) -> Result<()>,
+    ) -> Result<Unended> {
         let seed = options.crc_seed;
         let mut report = ReplayReport { batches: 0, bytes: 0, tail: from, epoch: 0, cut: None };
         // The newest byte of a log is never freed, but the segment after it may not be prepared yet.
@@ -316,9 +357,9 @@ impl Segments {
         }
         let mut mark = durable.max(from);
         let mut entries = Vec::new();
-        self.with_checked(from, seed, |checked| -> Result<()> {
-            for (batch, payload) in checked.batches() {
-                f(report.tail, payload)?;
+        self.with_checked(from, seed, prepare, |checked, prepared| {
+            apply(&mut checked.payloads(), prepared)?;
+            for batch in &checked.batches {
                 mark = mark.max(batch.durable);
                 self.note_entries(report.tail, batch.end, &mut entries);
                 report.batches += 1;
@@ -340,15 +381,11 @@ impl Segments {
             return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
         }
         self.check_entries(tail, &entries)?;
-        let torn_end = if options.ended_at == Some(tail) { tail } else { self.torn_end(tail, seed)? };
-        if torn_end > tail {
-            let (file, offset) = self.locate(tail);
-            report.cut = Some(Cut { file, offset, bytes: torn_end - tail });
-        }
         let mut tail_block = vec![0; block_offset(tail)];
         self.read(block_floor(tail), &mut tail_block)?;
         let is_marked = marked == tail || tail == FIRST_LSN;
-        Ok(Replayed { report, options, segments: self, mark, torn_end, entries, tail_block, is_marked })
+        let (segments, torn_end) = (self, tail);
+        Ok(Unended(Replayed { report, options, segments, mark, torn_end, entries, tail_block, is_marked }))
     }
 
     /// Leaves the files so that the log can be continued at `tail`.
@@ -366,17 +403,37 @@ impl Segments {
         self.settle(mark, tail, torn_end)
     }
 
-    /// Calls `f` with the batches from `from` on, in order, up to the first that is not intact or whose epoch goes back. Another thread checks them
-    /// ahead, and yet another one reads.
-    fn with_checked(&self, from: Lsn, seed: u32, mut f: impl FnMut(&Checked) -> Result<()>) -> Result<()> {
-        let (sender, receiver) = mpsc::sync_channel::<Result<Checked>>(AHEAD);
+    /// Calls `f` with the batches from `from` on and what is prepared of them, in order, up to the first that is not intact or whose epoch goes
+    /// back. Other threads prepare them ahead, another one checks them before, and yet another one reads.
+    fn with_checked<T: Send>(
+        &self,
+        from: Lsn,
+        seed: u32,
+        prepare: impl Fn(&mut dyn Iterator<Item = (Lsn, &[u8])>) -> Result<T> + Sync,
+        mut f: impl FnMut(&Checked, T) -> Result<()>,
+    ) -> Result<()> {
+        let preparers = thread::available_parallelism().map_or(1, NonZero::get).min(PREPARERS);
+        let (sender, unprepared) = mpsc::sync_channel::<(Checked, mpsc::Sender<Prepared<T>>)>(AHEAD);
+        let unprepared = Mutex::new(unprepared);
+        // In the order of the log, who will tell what was prepared.
+        let (promise, promised) = mpsc::sync_channel::<mpsc::Receiver<Prepared<T>>>(preparers + AHEAD);
         let (give_back, spare) = mpsc::channel::<Checked>();
+        let prepare = || {
+            let next = || unprepared.lock().expect("nobody panics with it").recv();
+            while let Ok((checked, tell)) = next() {
+                let prepared = prepare(&mut checked.payloads());
+                // Nobody listens after an error.
+                let _ = tell.send(prepared.map(|prepared| (checked, prepared)));
+            }
+        };
         let check = move || {
             let mut checked = Checked::default();
             // `None`: nobody listens any more.
             let send = |checked: &mut Checked| {
                 let next = spare.try_recv().unwrap_or_default();
-                sender.send(Ok(std::mem::replace(checked, next))).ok()
+                let (tell, told) = mpsc::channel();
+                sender.send((std::mem::replace(checked, next), tell)).ok()?;
+                promise.send(told).ok()
             };
             let (mut at, mut epoch) = (from, 0);
             let result = self.with_window(from, seed, |window| {
@@ -385,8 +442,8 @@ impl Segments {
                         // It is no part of this log: an earlier epoch's log went on here.
                         break;
                     }
+                    checked.push(at, &batch);
                     (at, epoch) = (batch.end, batch.epoch);
-                    checked.push(&batch);
                     if checked.payloads.len() >= CHECKED_BYTES && send(&mut checked).is_none() {
                         break;
                     }
@@ -395,17 +452,24 @@ impl Segments {
             });
             send(&mut checked);
             if let Err(e) = result {
-                let _ = sender.send(Err(e));
+                let (tell, told) = mpsc::channel();
+                let _ = tell.send(Err(e));
+                let _ = promise.send(told);
             }
         };
         thread::scope(|scope| {
-            // Dropped before the scope waits for the thread, which ends the thread.
-            let receiver = receiver;
+            // Dropped before the scope waits for the threads, which ends the one that checks, and so all others.
+            let (check, promised) = (check, promised);
+            for _ in 0..preparers {
+                let named = thread::Builder::new().name("holdfast-sort".to_owned());
+                let spawned = named.spawn_scoped(scope, prepare);
+                spawned.map_err(|e| Error::io("start the thread holdfast-sort", e))?;
+            }
             let spawned = thread::Builder::new().name("holdfast-check".to_owned()).spawn_scoped(scope, check);
             spawned.map_err(|e| Error::io("start the thread holdfast-check", e))?;
-            for checked in receiver {
-                let mut checked = checked?;
-                f(&checked)?;
+            for told in promised {
+                let (mut checked, prepared) = told.recv().expect("each is prepared")?;
+                f(&checked, prepared)?;
                 checked.clear();
                 // The thread has ended when all is checked.
                 let _ = give_back.send(checked);

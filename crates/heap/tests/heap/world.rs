@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use holdfast_heap::{Arena, Checkpoint, Heap, HeapOptions, HeapRoot, Load, PAGE, Tx};
+use holdfast_heap::{Arena, Checkpoint, Heap, HeapOptions, HeapRoot, Load, PAGE, SortedRedo, Tx};
 use holdfast_io::{Io, Result, SimIo};
 
 /// A small generator, so that a failing case is its seed.
@@ -318,21 +318,29 @@ impl World {
         self.durable = kept;
         let file = self.sim.open("heap", false).unwrap();
         let (heap, mut recovery) = Heap::open(file, self.options, &self.superblock.root)?;
+        // One record after another, or many at once.
+        let (sorts, mut sorted) = (self.random.chance(2), SortedRedo::default());
         for record in self.log[self.superblock.replay_from..].iter().flat_map(|batch| &batch.records) {
+            let mut take = |record: &holdfast_heap::Record| match sorts {
+                true => Ok(sorted.add(record)),
+                false => recovery.apply(record),
+            };
             match record {
                 Record::Redo(redo) => {
-                    for record in holdfast_heap::Record::all(redo) {
-                        recovery.apply(&record.unwrap())?;
-                    }
+                    holdfast_heap::Record::all(redo).try_for_each(|record| take(&record.unwrap()))?
                 }
                 Record::Item(offset, bytes) => {
-                    recovery.apply(&holdfast_heap::Record::Write { offset: *offset, bytes })?
+                    take(&holdfast_heap::Record::Write { offset: *offset, bytes })?
                 }
+            }
+            if self.random.chance(20) {
+                recovery.apply_sorted(std::mem::take(&mut sorted))?;
             }
             if self.random.chance(100) {
                 heap.load_next(Load::All, 10_000)?;
             }
         }
+        recovery.apply_sorted(sorted)?;
         self.arenas = recovery.finish()?;
         self.heap = heap;
         (self.tx, self.is_open) = (Tx::new(), false);

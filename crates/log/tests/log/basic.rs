@@ -5,6 +5,7 @@ use std::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -62,6 +63,51 @@ fn what_was_appended_is_read_and_replayed() {
 }
 
 #[test]
+fn what_several_threads_prepare_is_applied_in_order() {
+    let io: Arc<dyn Io> = Arc::new(SimIo::new(2));
+    let options = LogOptions { segment_size: 1 << 20, ..options() };
+    let log = Log::create(io.clone(), options.clone()).expect("a new log");
+    let mut expected = Batches::new();
+    for i in 0..400 {
+        let payload = payload(i, 20_000);
+        expected.push((log.append(&payload), payload));
+        log.commit_once().expect("commit");
+    }
+    log.close().expect("close");
+    let replay = |bad: Option<Lsn>, applied: &mut Batches| {
+        let is_odd = AtomicBool::new(false);
+        let prepare = |batches: &mut dyn Iterator<Item = (Lsn, &[u8])>| {
+            let batches: Batches = batches.map(|(lsn, payload)| (lsn, payload.to_vec())).collect();
+            // Each second one is ready after the next.
+            if is_odd.fetch_not(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(20));
+            }
+            match batches.iter().find(|(lsn, _)| Some(*lsn) == bad) {
+                Some((lsn, _)) => Err(Error::Unusable(format!("{lsn} is bad"))),
+                None => Ok(batches),
+            }
+        };
+        let apply = |batches: &mut dyn Iterator<Item = (Lsn, &[u8])>, prepared: Batches| {
+            assert!(batches.map(|(lsn, payload)| (lsn, payload.to_vec())).eq(prepared.iter().cloned()));
+            applied.extend(prepared);
+            Ok(())
+        };
+        let from = (FIRST_LSN, FIRST_LSN);
+        Log::replay_prepared(io.clone(), options.clone(), from, log.tail(), prepare, apply)
+            .map(|log| log.tail())
+    };
+    let mut applied = Batches::new();
+    assert_eq!(replay(None, &mut applied).expect("a sound log"), log.tail());
+    assert!(applied == expected);
+    // All before what could not be prepared was applied by then, and nothing behind it.
+    let mut applied = Batches::new();
+    let bad = expected[300].0;
+    let error = replay(Some(bad), &mut applied).expect_err("one is bad").to_string();
+    assert!(error.contains(&format!("{bad} is bad")), "{error}");
+    assert!((200..=300).contains(&applied.len()) && applied == expected[..applied.len()]);
+}
+
+#[test]
 fn threads_append_at_once_and_the_log_thread_commits() {
     let folder = tempfile::tempdir().unwrap();
     let mut o = options();
@@ -74,7 +120,7 @@ fn threads_append_at_once_and_the_log_thread_commits() {
         seen.fetch_add(1, Ordering::Relaxed);
     }));
     let thread = log.start_thread().expect("threads");
-    let batches: Vec<Batches> = std::thread::scope(|scope| {
+    let batches: Vec<Batches> = thread::scope(|scope| {
         let append = |t: u64| {
             let log = &log;
             move || {
@@ -84,7 +130,7 @@ fn threads_append_at_once_and_the_log_thread_commits() {
                     let payload = payload(t << 32 | i, len);
                     while log.admit(payload.len()) != Admission::Ok {
                         assert_ne!(log.admit(payload.len()), Admission::Failed);
-                        std::thread::yield_now();
+                        thread::yield_now();
                     }
                     let lsn = log.append(&payload);
                     mine.push((lsn, payload));
@@ -126,10 +172,10 @@ fn an_idle_log_marks_its_end_once() {
     let deadline = Instant::now() + Duration::from_secs(10);
     while marked() != end {
         assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
     let written = io.bytes_written();
-    std::thread::sleep(Duration::from_millis(150));
+    thread::sleep(Duration::from_millis(150));
     assert_eq!((log.tail(), io.bytes_written()), (end, written));
     drop(thread);
 }
@@ -200,10 +246,10 @@ fn threads_that_kick_commit_for_each_other() {
         let began = Instant::now();
         while !is_so() {
             assert!(began.elapsed() < Duration::from_secs(20), "nobody commits");
-            std::thread::yield_now();
+            thread::yield_now();
         }
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for thread in 0..THREADS {
             let (log, arrived, wait_until) = (&log, &arrived, &wait_until);
             scope.spawn(move || {
@@ -230,7 +276,7 @@ fn threads_that_kick_commit_for_each_other() {
 fn who_stores_ahead_commits_for_others() {
     let log = Log::create(Arc::new(SimIo::on_scm(1)), options()).expect("a new log");
     let (done, mut missed) = (AtomicBool::new(false), None);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 if log.tail().saturating_sub(log.durable()) < 4096 {
@@ -264,7 +310,7 @@ fn what_nobody_kicks_is_committed_soon() {
         log.request_durable(end);
         while log.durable() < end || log.written() < end {
             assert!(began.elapsed() < Duration::from_secs(20));
-            std::thread::yield_now();
+            thread::yield_now();
         }
         let end = log.append(b"payload") + batch_len(7);
         assert!(log.wait_durable(end).is_ok() && log.durable() == end);

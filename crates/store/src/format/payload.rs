@@ -13,7 +13,7 @@ pub(crate) const PADDING: u8 = 0;
 
 /// What a payload goes on with.
 pub(crate) enum Next<'a> {
-    /// Bytes that say nothing: one of padding, or the seal of a group.
+    /// Bytes that say nothing: padding, or the seal of a group.
     Nothing(usize),
     /// A redo record of the heap: what it says, and its bytes.
     Redo(Record<'a>, &'a [u8]),
@@ -25,7 +25,7 @@ pub(crate) enum Next<'a> {
 #[inline]
 pub(crate) fn next(rest: &[u8]) -> Result<Next<'_>, &'static str> {
     match rest[0] {
-        PADDING => Ok(Next::Nothing(1)),
+        PADDING => Ok(Next::Nothing(rest.iter().take_while(|byte| **byte == PADDING).count())),
         SEAL => Ok(Next::Nothing(rest.len())),
         kind if item::is_kind(kind) => item::view(rest).map(|(item, len)| Next::Item(item, len)),
         _ => {

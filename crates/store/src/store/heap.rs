@@ -3,7 +3,7 @@
 
 use super::options::Options;
 use crate::format::{HEAP, payload::Changes, superblock::Superblock};
-use holdfast_heap::{Arena, Heap, HeapOptions, Home, HomeMethod, Recovery};
+use holdfast_heap::{Arena, Heap, HeapOptions, Home, HomeMethod, Recovery, SortedRedo};
 use holdfast_io::{AlignedBuf, Durability, Error, File, Io, Result};
 use holdfast_log::{Log, Lsn, Participant};
 use std::{io::ErrorKind, sync::Arc};
@@ -16,7 +16,7 @@ pub(super) struct Opened {
     target: Target,
     options: HeapOptions,
     /// Whether the log has all that was changed since the last checkpoint. Else it has only items, to which the heap refers.
-    has_redo: bool,
+    pub has_redo: bool,
     changes: Changes,
     rules: Rules,
 }
@@ -135,10 +135,18 @@ impl Opened {
         }
     }
 
-    /// Takes in redo that was condensed.
-    pub fn apply_sorted(&mut self, redo: &[u8]) -> Result<()> {
+    /// Takes in what some batches have changed.
+    pub fn apply_sorted(&mut self, redo: SortedRedo) -> Result<()> {
         match &mut self.target {
             Target::Memory(_, recovery) => recovery.apply_sorted(redo),
+            Target::Home(home) => redo.records().try_for_each(|record| home.apply(&record)),
+        }
+    }
+
+    /// Takes in redo that was condensed.
+    pub fn apply_condensed(&mut self, redo: &[u8]) -> Result<()> {
+        match &mut self.target {
+            Target::Memory(_, recovery) => recovery.apply_encoded(redo),
             Target::Home(_) => Err(Error::Unusable("what a home lacks is not condensed".into())),
         }
     }

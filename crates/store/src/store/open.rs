@@ -14,7 +14,8 @@ use crate::{
         creating,
         dictionary::Dictionaries,
         filling, in_use,
-        redo_file::{self, Covered},
+        payload::Changes,
+        redo_file,
         superblock::{self, Superblock},
     },
     maintenance::{
@@ -36,9 +37,9 @@ use crate::{
         shared::Shared,
     },
 };
-use holdfast_heap::{Arena, Heap, HeapOptions};
+use holdfast_heap::{Arena, Heap, HeapOptions, SortedRedo};
 use holdfast_io::{Error, File, Io, Result, crc32c};
-use holdfast_log::{Cursor, Log, Lsn, Replayed, Step};
+use holdfast_log::{Cursor, Log, Lsn, Replayed, Step, Unended};
 use parking_lot::Mutex;
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -162,7 +163,14 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
         Err(_) if by_redo => replay(&io, &superblock, &options, false)?,
         replayed => replayed?,
     };
-    let (heap, arenas) = opened.finish()?;
+    let (finished, replayed) = thread::scope(|scope| {
+        let finish = thread::Builder::new().name("holdfast-open".to_owned());
+        let finish = finish.spawn_scoped(scope, || opened.finish());
+        let finish = finish.map_err(|e| Error::io("start the thread holdfast-open", e))?;
+        let replayed = replayed.end()?;
+        Ok((finish.join().expect("panics abort"), replayed))
+    })?;
+    let (heap, arenas) = finished?;
     report.replayed_bytes = replayed.report.bytes;
     report.replayed_batches = replayed.report.batches;
     report.notes.extend(replayed.report.cut.as_ref().map(|cut| {
@@ -205,27 +213,38 @@ fn replay(
     superblock: &Superblock,
     options: &Options,
     by_redo: bool,
-) -> Result<(Opened, Replayed)> {
+) -> Result<(Opened, Unended)> {
     let mut opened = Opened::open(io, superblock, options)?;
     let condensed = match by_redo {
-        true => redo_file::read(&**io, superblock, |redo| opened.apply_sorted(redo))?,
+        true => redo_file::read(&**io, superblock, |redo| opened.apply_condensed(redo))?,
         false => None,
     };
     let is_another = || Error::Unusable("it is not the log that was condensed".into());
-    // The last batch again, so that it is sure that the log is the one that was condensed.
-    let mut expected = condensed.map(|Covered { last, last_crc, .. }| (last, last_crc));
-    let mut replay = |lsn: Lsn, bytes: &[u8]| {
-        if expected.take().is_some_and(|expected| expected != (lsn, crc32c(bytes))) {
-            return Err(is_another());
+    let has_redo = opened.has_redo;
+    let sort = |batches: &mut dyn Iterator<Item = (Lsn, &[u8])>| {
+        let (mut sorted, mut changes) = (SortedRedo::default(), Changes::default());
+        for (lsn, bytes) in batches {
+            // The last batch again, so that it is sure that the log is the one that was condensed.
+            if condensed.is_some_and(|covered| covered.last == lsn && covered.last_crc != crc32c(bytes)) {
+                return Err(is_another());
+            }
+            if has_redo {
+                changes.each(lsn, bytes, |change| {
+                    sorted.add(change);
+                    Ok(())
+                })?;
+            }
         }
-        opened.replay(lsn, bytes)
+        Ok(sorted)
     };
     let &Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;
     let (from, to) = condensed.map_or((checkpoint_lsn, 0), |covered| (covered.last, covered.to));
     let log_options = log_options(superblock, options);
-    let replayed =
-        Log::replay_behind(io.clone(), log_options, (checkpoint_lsn, from), durable_lsn, &mut replay)?;
-    if replayed.report.tail < to {
+    let from = (checkpoint_lsn, from);
+    let replayed = Log::replay_prepared(io.clone(), log_options, from, durable_lsn, sort, |_, sorted| {
+        opened.apply_sorted(sorted)
+    })?;
+    if replayed.tail() < to {
         return Err(is_another());
     }
     Ok((opened, replayed))
