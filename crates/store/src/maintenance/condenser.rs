@@ -29,8 +29,8 @@ const BATCHES: u64 = 1 << 16;
 /// Memory for what is not condensed yet, in bytes, and the share of the store's that it is at most.
 const MEMORY_MAX: usize = 16 << 20;
 const MEMORY_SHARE: usize = 32;
-/// Bytes of log for each byte of redo, at least: else the log can as well be read itself.
-pub(crate) const LOG_FACTOR: u64 = 4;
+/// Bytes of log for each byte of redo, at least: else the log can as well be read itself. New keys have three.
+pub(crate) const LOG_FACTOR: u64 = 2;
 /// Bytes of the file at which the next checkpoint is due.
 pub(crate) const FILE_BYTES: u64 = 32 << 20;
 
