@@ -428,11 +428,20 @@ impl Segments {
         };
         let check = move || {
             let mut checked = Checked::default();
+            // How many were handed over and not given back.
+            let (mut ahead, mut spares) = (0, Vec::new());
             // `None`: nobody listens any more.
-            let send = |checked: &mut Checked| {
-                let next = spare.try_recv().unwrap_or_default();
+            let mut send = |checked: &mut Checked| {
+                spares.extend(spare.try_iter().inspect(|_| ahead -= 1));
+                // What takes much memory goes alone.
+                while checked.payloads.len() > 2 * CHECKED_BYTES && ahead > 0 {
+                    spares.push(spare.recv().ok()?);
+                    ahead -= 1;
+                }
+                let next = spares.pop().unwrap_or_default();
                 let (tell, told) = mpsc::channel();
                 sender.send((std::mem::replace(checked, next), tell)).ok()?;
+                ahead += 1;
                 promise.send(told).ok()
             };
             let (mut at, mut epoch) = (from, 0);
@@ -450,7 +459,9 @@ impl Segments {
                 }
                 Ok(())
             });
-            send(&mut checked);
+            if !checked.batches.is_empty() {
+                send(&mut checked);
+            }
             if let Err(e) = result {
                 let (tell, told) = mpsc::channel();
                 let _ = tell.send(Err(e));
@@ -459,7 +470,7 @@ impl Segments {
         };
         thread::scope(|scope| {
             // Dropped before the scope waits for the threads, which ends the one that checks, and so all others.
-            let (check, promised) = (check, promised);
+            let (check, promised, give_back) = (check, promised, give_back);
             for _ in 0..preparers {
                 let named = thread::Builder::new().name("holdfast-sort".to_owned());
                 let spawned = named.spawn_scoped(scope, prepare);

@@ -108,6 +108,34 @@ fn what_several_threads_prepare_is_applied_in_order() {
 }
 
 #[test]
+fn large_batches_are_not_prepared_ahead() {
+    let io: Arc<dyn Io> = Arc::new(SimIo::new(3));
+    let options = LogOptions { segment_size: 8 << 20, max_pending_bytes: 64 << 20, ..options() };
+    let log = Log::create(io.clone(), options.clone()).expect("a new log");
+    for i in 0..12 {
+        log.append(&vec![i; 5 << 20]);
+        log.commit_once().expect("commit");
+    }
+    log.close().expect("close");
+    let (now, most) = (AtomicU64::new(0), AtomicU64::new(0));
+    let prepare = |batches: &mut dyn Iterator<Item = (Lsn, &[u8])>| {
+        most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Ok(batches.count())
+    };
+    let mut applied = 0;
+    let apply = |_: &mut dyn Iterator<Item = (Lsn, &[u8])>, count| {
+        // Time for others to be prepared, if they were to be.
+        thread::sleep(Duration::from_millis(10));
+        now.fetch_sub(1, Ordering::Relaxed);
+        applied += count;
+        Ok(())
+    };
+    let from = (FIRST_LSN, FIRST_LSN);
+    Log::replay_prepared(io, options, from, log.tail(), prepare, apply).expect("a sound log");
+    assert_eq!((applied, most.into_inner()), (12, 1));
+}
+
+#[test]
 fn threads_append_at_once_and_the_log_thread_commits() {
     let folder = tempfile::tempdir().unwrap();
     let mut o = options();
