@@ -137,7 +137,11 @@ pub fn arbitrary_redo_records_do_no_harm(rng: &mut Rng) {
     }
     let (_, mut recovery) = Heap::open(file, o(), &root).expect("the checkpoint is sound");
     if is_sorted {
-        let _ = recovery.apply_sorted(&redo);
+        let _ = recovery.apply_encoded(&redo);
+    } else if rng.one_in(2) {
+        let mut sorted = SortedRedo::default();
+        Record::all(&redo).map_while(|record| record).for_each(|record| sorted.add(&record));
+        let _ = recovery.apply_sorted(sorted);
     } else {
         for record in Record::all(&redo) {
             if record.is_none_or(|record| recovery.apply(&record).is_err()) {

@@ -322,7 +322,10 @@ impl World {
         let (sorts, mut sorted) = (self.random.chance(2), SortedRedo::default());
         for record in self.log[self.superblock.replay_from..].iter().flat_map(|batch| &batch.records) {
             let mut take = |record: &holdfast_heap::Record| match sorts {
-                true => Ok(sorted.add(record)),
+                true => {
+                    sorted.add(record);
+                    Ok(())
+                }
                 false => recovery.apply(record),
             };
             match record {
