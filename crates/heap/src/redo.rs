@@ -45,11 +45,9 @@ impl Redo {
             return self.writes[start..].copy_from_slice(bytes);
         }
         self.last = head;
-        if self.writes.capacity() == 0 {
-            // Few come alone.
-            self.writes.reserve(FIRST_BYTES.max(HEAD + bytes.len()));
-        }
-        self.writes.reserve(HEAD + bytes.len());
+        // Few come alone.
+        let least = if self.writes.capacity() == 0 { FIRST_BYTES } else { 0 };
+        self.writes.reserve(least.max(HEAD + bytes.len()));
         self.writes.extend_from_slice(&head.to_le_bytes());
         self.writes.extend_from_slice(bytes);
     }
