@@ -4,7 +4,7 @@ use super::{
     entry_word::{EntryWord, size_class},
     item::{self, Item},
 };
-use holdfast_heap::Record;
+use holdfast_heap::{Record, SortedRedo};
 use holdfast_io::{self as io, Error};
 use holdfast_log::{BATCH_HEADER, Lsn, SEAL};
 
@@ -74,6 +74,14 @@ impl Changes {
         }
         // Last, because an entry may have moved after its item's record.
         self.located.iter().try_for_each(|(offset, bytes)| f(&Record::Write { offset: *offset, bytes }))
+    }
+
+    /// Adds each change that the batch at an LSN makes to those that were sorted before. Errors as [`Changes::each`].
+    pub fn sort(&mut self, lsn: Lsn, payload: &[u8], sorted: &mut SortedRedo) -> io::Result<()> {
+        self.each(lsn, payload, |change| {
+            sorted.add(change);
+            Ok(())
+        })
     }
 }
 

@@ -189,11 +189,7 @@ fn sorted(changed: &[Changed]) -> Option<(Lsn, Vec<u8>)> {
     // Of items there are only cancelled ones, which change nothing wherever they are.
     let mut changes = payload::Changes::default();
     let mut add = |bytes: &[u8]| {
-        let each = changes.each(0, bytes, |record| {
-            sorted.add(record);
-            Ok(())
-        });
-        each.expect("what a transaction has put together");
+        changes.sort(0, bytes, &mut sorted).expect("what a transaction has put together");
     };
     if changed.iter().any(|part| part.reaches_others) {
         let mut batches: Vec<_> = changed.iter().flat_map(Changed::each).collect();

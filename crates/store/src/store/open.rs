@@ -229,10 +229,7 @@ fn replay(
                 return Err(is_another());
             }
             if has_redo {
-                changes.each(lsn, bytes, |change| {
-                    sorted.add(change);
-                    Ok(())
-                })?;
+                changes.sort(lsn, bytes, &mut sorted)?;
             }
         }
         Ok(sorted)
