@@ -184,37 +184,37 @@ fn what_was_written_is_told_by_command() {
         let server = Server::start(&[&by(method)[..], &["--workers", "1"]].concat());
         let mut client = server.client();
         client.call("SET key 0");
-        assert_eq!(client.call("SCM START"), ok());
-        for n in 1..=3 {
-            assert_eq!(client.call(&format!("SET key {n}")), ok());
-        }
-        ["MULTI", "SET key 4", "SET key 5", "EXEC", "GET key"].iter().for_each(|call| {
-            client.call(call);
-        });
-        assert!(matches!(client.call("EVAL return(redis.call('get',KEYS[1])) 1 key"), Reply::Bulk(_)));
-        assert_eq!(client.call("SCM STOP"), ok());
-        client.call("SET key 6");
-        let figures = of_command(&mut client, "set");
-        let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
-        assert_eq!(counted, [3, 2, 3 * set], "{method}: {figures:?}");
-        let figures = of_command(&mut client, "exec");
-        let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
-        assert_eq!(counted, [1, 0, exec], "{method}: {figures:?}");
-        let figures = of_command(&mut client, "get");
-        let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
-        assert_eq!(counted, [1, 1, 0], "{method}: {figures:?}");
-        let found = of_command(&mut client, "(commits)")["fences"];
-        if method == "cow" {
-            assert_eq!(found, commits, "each of them commits by itself");
-        } else {
-            // More if a segment was made ready meanwhile.
-            assert!(found >= commits && found <= commits + 4, "{found} by {method}");
-        }
-        let told = ["transactions_opened", "transactions_closed", "nested_commands"]
-            .map(|name| stat(&mut client, name));
-        assert_eq!(told, [6, 6, 3], "{method}");
-        client.call("SCM RESET");
-        assert!(of_command(&mut client, "set").is_empty());
+        let one = |client: &mut Client| {
+            assert_eq!(client.call("SCM START"), ok());
+            for n in 1..=3 {
+                assert_eq!(client.call(&format!("SET key {n}")), ok());
+            }
+            ["MULTI", "SET key 4", "SET key 5", "EXEC", "GET key"].iter().for_each(|call| {
+                client.call(call);
+            });
+            assert!(matches!(client.call("EVAL return(redis.call('get',KEYS[1])) 1 key"), Reply::Bulk(_)));
+            assert_eq!(client.call("SCM STOP"), ok());
+            client.call("SET key 6");
+            let figures = of_command(client, "set");
+            let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
+            assert_eq!(counted, [3, 2, 3 * set], "{method}: {figures:?}");
+            let figures = of_command(client, "exec");
+            let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
+            assert_eq!(counted, [1, 0, exec], "{method}: {figures:?}");
+            let figures = of_command(client, "get");
+            let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
+            assert_eq!(counted, [1, 1, 0], "{method}: {figures:?}");
+            let found = of_command(client, "(commits)")["fences"];
+            let told = ["transactions_opened", "transactions_closed", "nested_commands"]
+                .map(|name| stat(client, name));
+            assert_eq!(told, [6, 6, 3], "{method}");
+            client.call("SCM RESET");
+            assert!(of_command(client, "set").is_empty());
+            found
+        };
+        // The least of some tries: a segment may be made ready meanwhile, or the log's end marked.
+        let found = (0..4).map(|_| one(&mut client)).min().expect("some");
+        assert_eq!(found, commits, "fences of commits by {method}");
     }
     let server = Server::start(&[]);
     assert!(harness::is_error(&server.client().call("SCM COMMANDS"), "ERR The data folder does not lie on"));
