@@ -13,6 +13,8 @@ use std::ops::Range;
 pub const PAGE_BUCKETS: usize = 16;
 /// Entries of a bucket.
 pub const SLOTS: usize = 15;
+/// Entries of a page.
+pub const PAGE_PLACES: usize = PAGE_BUCKETS * SLOTS;
 /// Bytes of a bucket: a header of 16, and its entries.
 pub const BUCKET_BYTES: u64 = 256;
 /// Bytes of an entry.

@@ -1,20 +1,21 @@
 //! What volatile memory has beside a segment's entries: of each the handle of its cached copy, a mark of its uses, or nothing.
 //!
-//! Few of them lie in the order of their places, many in an array of all places: where there is ten times more data than memory,
-//! one key in ten has a copy. Marks of all others would take as much as the copies' handles in an array. So where memory is scarce,
+//! Few of them lie in the order of their places, many in arrays of all places: where there is ten times more data than memory,
+//! one key in ten has a copy. Marks of all others would take as much as the copies' handles in arrays. So where memory is scarce,
 //! and no key must be chosen by its uses, a segment keeps only the marks of the keys that were used last, and of
 //! all others knows that they were used before those.
 
+use super::{bucket::PAGE_PLACES, layout::PAGES_MAX};
 use crate::cache::{
     Handle,
     uses::{MARK, is_copy},
 };
 use std::{
-    mem,
+    mem, ops,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
-/// From so many of all places on they lie in an array.
+/// From so many of all places on they lie in arrays.
 const MANY: usize = 4;
 /// Below so many of all places they do not any more.
 const FEW: usize = 8;
@@ -57,8 +58,8 @@ impl HandleMemory {
 
 /// The handles and marks of a segment.
 pub(super) struct Handles {
-    /// Places of the segment.
-    places: usize,
+    /// Pages of the segment.
+    pages: usize,
     kept: Kept,
     /// A mark of a use at or before which all keys were used of which nothing is kept; 0: no mark was given up.
     given_up: u32,
@@ -79,28 +80,32 @@ struct Few {
     handles: Vec<u32>,
 }
 
+/// An array for each page: all are of one size, so that an allocator finds a use for what another segment gives back, and none is
+/// copied when the segment gets one more.
 struct Many {
-    handles: Box<[u32]>,
+    pages: [Option<Box<[u32; PAGE_PLACES]>>; PAGES_MAX],
     used: u32,
     copies: u32,
 }
 
 impl Handles {
-    /// Those of a segment of so many places, none of which has any.
-    pub fn new(places: usize) -> Handles {
-        Handles { places, kept: Kept::None, given_up: 0 }
+    /// Those of a segment of so many pages, of whose places none has any.
+    pub fn new(pages: usize) -> Handles {
+        Handles { pages, kept: Kept::None, given_up: 0 }
     }
 
-    /// The segment has so many places now; those that it has no more have no handle.
-    pub fn set_places(&mut self, memory: &HandleMemory, places: usize) {
+    /// The segment has so many pages now; in those that it has no more no place has a handle.
+    pub fn set_pages(&mut self, memory: &HandleMemory, pages: usize) {
         let before = self.bytes();
         if let Kept::Many(many) = &mut self.kept {
-            let mut handles = mem::take(&mut many.handles).into_vec();
-            handles.resize(places, 0);
-            many.handles = handles.into_boxed_slice();
+            many.set_pages(pages);
         }
-        self.places = places;
+        self.pages = pages;
         memory.note(before, self.bytes());
+    }
+
+    fn places(&self) -> usize {
+        self.pages * PAGE_PLACES
     }
 
     /// A mark of a use at or before which all keys were used of which nothing is kept; 0: no mark was given up.
@@ -117,7 +122,7 @@ impl Handles {
     #[inline]
     pub fn get(&self, place: usize) -> u32 {
         match &self.kept {
-            Kept::Many(many) => many.handles[place],
+            Kept::Many(many) => many.page(place)[place % PAGE_PLACES],
             Kept::Few(few) => few.places.binary_search(&(place as u16)).map_or(0, |at| few.handles[at]),
             Kept::None => 0,
         }
@@ -132,11 +137,14 @@ impl Handles {
         }
     }
 
-    /// Those of some places that lie one behind another, if they lie in an array.
+    /// Those of some places of one page that lie one behind another, if they lie in arrays.
     #[inline]
-    pub fn in_array(&self, places: std::ops::Range<usize>) -> Option<&[u32]> {
+    pub fn in_array(&self, places: ops::Range<usize>) -> Option<&[u32]> {
         match &self.kept {
-            Kept::Many(many) => Some(&many.handles[places]),
+            Kept::Many(many) => {
+                let start = places.start % PAGE_PLACES;
+                Some(&many.page(places.start)[start..start + places.len()])
+            }
             _ => None,
         }
     }
@@ -148,10 +156,11 @@ impl Handles {
             return;
         }
         let (before, is_scarce) = (self.bytes(), memory.is_scarce.load(Relaxed));
+        let places = self.places();
         match &mut self.kept {
             Kept::Many(many) => {
                 many.set(place, handle);
-                let few = (self.places / FEW) as u32;
+                let few = (places / FEW) as u32;
                 if many.copies < few && (is_scarce || many.used < few) {
                     self.kept = Kept::Few(Box::new(many.to_few()));
                     self.give_up_marks(is_scarce);
@@ -171,8 +180,8 @@ impl Handles {
             Kept::None => {}
         }
         match &self.kept {
-            Kept::Few(few) if few.places.len() >= self.places / MANY => {
-                self.kept = Kept::Many(few.to_many(self.places));
+            Kept::Few(few) if few.places.len() >= places / MANY => {
+                self.kept = Kept::Many(few.to_many(self.pages));
             }
             Kept::Few(few) if few.places.is_empty() => self.kept = Kept::None,
             _ => {}
@@ -203,12 +212,13 @@ impl Handles {
 
     /// Handles and marks of all places that have one.
     pub fn all(&self) -> impl Iterator<Item = u32> {
-        let all: &[u32] = match &self.kept {
-            Kept::None => &[],
-            Kept::Few(few) => &few.handles,
-            Kept::Many(many) => &many.handles,
+        let (few, many): (&[u32], &[_]) = match &self.kept {
+            Kept::None => (&[], &[]),
+            Kept::Few(few) => (&few.handles, &[]),
+            Kept::Many(many) => (&[], &many.pages),
         };
-        all.iter().copied().filter(|&handle| handle != 0)
+        let many = many.iter().flatten().flat_map(|page| page.iter());
+        few.iter().chain(many).copied().filter(|&handle| handle != 0)
     }
 
     /// The handles of all cached copies.
@@ -219,7 +229,7 @@ impl Handles {
     /// Forgets all of them.
     pub fn clear(&mut self, memory: &HandleMemory) {
         let before = self.bytes();
-        *self = Handles::new(self.places);
+        *self = Handles::new(self.pages);
         memory.note(before, 0);
     }
 
@@ -232,7 +242,7 @@ impl Handles {
                     + few.places.capacity() * size_of::<u16>()
                     + few.handles.capacity() * size_of::<u32>()
             }
-            Kept::Many(many) => size_of_val(&*many.handles),
+            Kept::Many(_) => self.pages * size_of::<[u32; PAGE_PLACES]>(),
         }
     }
 }
@@ -283,8 +293,9 @@ impl Few {
         }
     }
 
-    fn to_many(&self, places: usize) -> Many {
-        let mut many = Many { handles: vec![0; places].into_boxed_slice(), used: 0, copies: 0 };
+    fn to_many(&self, pages: usize) -> Many {
+        let mut many = Many { pages: Default::default(), used: 0, copies: 0 };
+        many.set_pages(pages);
         for (&place, &handle) in self.places.iter().zip(&self.handles) {
             many.set(place.into(), handle);
         }
@@ -293,16 +304,33 @@ impl Few {
 }
 
 impl Many {
+    /// Has an array for each of so many pages.
+    fn set_pages(&mut self, pages: usize) {
+        let (kept, gone) = self.pages.split_at_mut(pages);
+        kept.iter_mut().for_each(|page| {
+            page.get_or_insert_with(|| Box::new([0; PAGE_PLACES]));
+        });
+        gone.fill_with(|| None);
+    }
+
+    /// The array that a place is in.
+    #[inline]
+    fn page(&self, place: usize) -> &[u32; PAGE_PLACES] {
+        self.pages[place / PAGE_PLACES].as_ref().expect("the segment has this page")
+    }
+
     #[inline]
     fn set(&mut self, place: usize, handle: u32) {
-        let old = mem::replace(&mut self.handles[place], handle);
+        let page = self.pages[place / PAGE_PLACES].as_mut().expect("the segment has this page");
+        let old = mem::replace(&mut page[place % PAGE_PLACES], handle);
         self.used = self.used + u32::from(handle != 0) - u32::from(old != 0);
         self.copies = self.copies + u32::from(is_copy(handle)) - u32::from(is_copy(old));
     }
 
     fn to_few(&self) -> Few {
         let mut few = Few::default();
-        let used = self.handles.iter().enumerate().filter(|(_, handle)| **handle != 0);
+        let all = self.pages.iter().flatten().flat_map(|page| page.iter());
+        let used = all.enumerate().filter(|(_, handle)| **handle != 0);
         (few.places, few.handles) = used.map(|(place, &handle)| (place as u16, handle)).unzip();
         few.places.shrink_to_fit();
         few.handles.shrink_to_fit();
@@ -316,8 +344,9 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Places of a segment.
-    const PLACES: usize = 960;
+    /// Pages of a segment, at first, and its places.
+    const PAGES: usize = 4;
+    const PLACES: usize = PAGES * PAGE_PLACES;
 
     /// What is set at a place: nothing, a copy or a mark.
     fn any_handle() -> impl Strategy<Value = u32> {
@@ -329,13 +358,24 @@ mod tests {
         /// no less than its mark.
         #[test]
         fn what_was_set_is_found(
-            sets in proptest::collection::vec((0..PLACES, any_handle(), 0..40usize), 0..600),
+            sets in proptest::collection::vec((0..2 * PLACES, any_handle(), 0..40usize), 0..600),
             is_scarce in any::<bool>(),
         ) {
-            let (memory, mut handles, mut model) = (HandleMemory::default(), Handles::new(PLACES), BTreeMap::new());
+            let (memory, mut handles, mut model) = (HandleMemory::default(), Handles::new(PAGES), BTreeMap::new());
             memory.set_scarce(is_scarce);
             for (place, handle, run) in sets {
-                for place in (place..PLACES).take(run) {
+                let mut places = handles.places();
+                if place >= places {
+                    // In place of that the segment grows, or has what lay in its extra pages no more.
+                    let pages = if handles.pages < PAGES_MAX { handles.pages + 1 } else { PAGES };
+                    for place in pages * PAGE_PLACES..places {
+                        handles.set(&memory, place, 0);
+                        model.remove(&place);
+                    }
+                    handles.set_pages(&memory, pages);
+                    places = handles.places();
+                }
+                for place in (place..places).take(run) {
                     handles.set(&memory, place, handle);
                     model.insert(place, handle);
                 }
@@ -349,12 +389,13 @@ mod tests {
                     prop_assert!(handles.get_or_given_up(place) >= handle);
                 }
             }
-            prop_assert!((0..PLACES).all(|place| handles.get(place) == 0 || model.contains_key(&place)));
+            let places = handles.places();
+            prop_assert!((0..places).all(|place| handles.get(place) == 0 || model.contains_key(&place)));
             let copies = model.values().filter(|handle| is_copy(**handle)).count();
             prop_assert_eq!(handles.copies().count(), copies);
             if copies < PLACES / FEW && (is_scarce || model.len() < PLACES / FEW) {
                 let most = if is_scarce { copies + MARKS } else { model.len() };
-                prop_assert!(handles.all().count() <= most.max(PLACES / FEW + MARKS));
+                prop_assert!(handles.all().count() <= most.max(places / FEW + MARKS));
             }
             handles.clear(&memory);
             prop_assert_eq!(memory.bytes(), 0);
@@ -363,12 +404,12 @@ mod tests {
 
     #[test]
     fn few_take_little_and_many_are_few_again() {
-        let (memory, mut handles) = (HandleMemory::default(), Handles::new(PLACES));
+        let (memory, mut handles) = (HandleMemory::default(), Handles::new(PAGES));
         memory.set_scarce(true);
         for place in 0..PLACES {
             handles.set(&memory, place, 1 + place as u32);
         }
-        assert!(handles.in_array(0..PLACES).is_some() && memory.bytes() < PLACES * 4 + 100);
+        assert!(handles.in_array(0..PAGE_PLACES).is_some() && memory.bytes() < PLACES * 4 + 100);
         for place in 0..PLACES {
             handles.set(&memory, place, MARK + place as u32);
         }

@@ -5,7 +5,7 @@
 //! segments' places free. Only entries whose next bit in the directory is set move to extra pages. So the entries without it are where
 //! they would be in a segment of four pages, and stay there when the segment splits by this bit.
 
-use super::bucket::{PAGE_BUCKETS, SLOTS};
+use super::bucket::{PAGE_BUCKETS, PAGE_PLACES};
 
 /// Pages of a segment without extra ones.
 pub const BASE_PAGES: usize = 4;
@@ -55,7 +55,7 @@ impl Layout {
     /// How segments are laid out that have so many entries together, one for each value of `depth` bits: of their places, two in ten are
     /// to be free, since entries that lie near each other need some.
     pub fn for_entries(entries: u64) -> Layout {
-        let pages = (entries / 4).saturating_mul(5).div_ceil((PAGE_BUCKETS * SLOTS) as u64);
+        let pages = (entries / 4).saturating_mul(5).div_ceil(PAGE_PLACES as u64);
         let depth = pages.div_ceil(PAGES_MAX as u64).next_power_of_two().ilog2();
         let of_each = (pages >> depth) + u64::from(pages & ((1 << depth) - 1) != 0);
         Layout { depth: depth as u8, extra: of_each.saturating_sub(BASE_PAGES as u64) as u8 }
@@ -67,11 +67,6 @@ impl Layout {
 
     pub fn buckets(self) -> usize {
         self.pages() * PAGE_BUCKETS
-    }
-
-    /// Places for entries.
-    pub fn places(self) -> usize {
-        self.buckets() * SLOTS
     }
 
     /// Whether an entry goes to the new segment when this one splits.
@@ -140,7 +135,7 @@ mod tests {
     fn segments_for_many_entries_have_room_for_them_and_little_more() {
         for entries in [0, 1, 500, 2_000, 47_000, 1_000_000, 1 << 40] {
             let layout = Layout::for_entries(entries);
-            let places = (layout.places() as u64) << layout.depth;
+            let places = ((layout.pages() * PAGE_PLACES) as u64) << layout.depth;
             assert!(places * 4 / 5 + 4 >= entries, "{layout:?} for {entries}");
             assert!(
                 layout.depth == 0 || places * 4 / 5 < entries * 5 / 4 + 1_000,

@@ -34,7 +34,7 @@ impl Segment {
             layout,
             is_run: false,
             is_attached: true,
-            handles: Handles::new(layout.places()),
+            handles: Handles::new(layout.pages()),
         };
         segment.pages[..pages.len()].copy_from_slice(pages);
         segment
@@ -79,7 +79,7 @@ impl Segment {
     pub fn add_page(&mut self, memory: &HandleMemory, page: u32) {
         self.pages[self.layout.pages()] = page;
         self.layout.extra += 1;
-        self.handles.set_places(memory, self.layout.places());
+        self.handles.set_pages(memory, self.layout.pages());
     }
 
     /// Takes off the extra pages, in which nothing is any more, and goes one bit deeper; the heap offsets of these pages.
@@ -87,7 +87,7 @@ impl Segment {
         let (pages, count) = (self.pages, self.layout.pages());
         self.pages[BASE_PAGES..].fill(0);
         self.layout = Layout { depth: self.layout.depth + 1, extra: 0 };
-        self.handles.set_places(memory, self.layout.places());
+        self.handles.set_pages(memory, self.layout.pages());
         (BASE_PAGES..count).map(move |page| u64::from(pages[page]) * PAGE)
     }
 
