@@ -23,8 +23,8 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Bytes of durable log that are condensed at once, and batches.
-const LOG_BYTES: u64 = 16 << 20;
+/// Bytes of durable log that are condensed at once, and batches. Less would be more writes, more takes memory, and a start reads the last of them.
+const LOG_BYTES: u64 = 4 << 20;
 const BATCHES: u64 = 1 << 16;
 /// Memory for what is not condensed yet, in bytes, and the share of the store's that it is at most.
 const MEMORY_MAX: usize = 16 << 20;
