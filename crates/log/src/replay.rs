@@ -356,12 +356,15 @@ impl Segments {
             return Err(self.corrupt(from, "the segment of the checkpoint is missing"));
         }
         let mut mark = durable.max(from);
-        let mut entries = Vec::new();
+        let (mut entries, mut next_start) = (Vec::new(), from.next_multiple_of(self.payload()));
         self.with_checked(from, seed, prepare, |checked, prepared| {
             apply(&mut checked.payloads(), prepared)?;
             for batch in &checked.batches {
                 mark = mark.max(batch.durable);
-                self.note_entries(report.tail, batch.end, &mut entries);
+                if next_start < batch.end {
+                    self.note_entries(report.tail, batch.end, &mut entries);
+                    next_start = batch.end.next_multiple_of(self.payload());
+                }
                 report.batches += 1;
                 (report.tail, report.epoch) = (batch.end, batch.epoch);
             }

@@ -23,7 +23,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Bytes of durable log that are condensed at once, and batches. Less would be more writes, more takes memory, and a start reads the last of them.
+/// Bytes of durable log that are condensed at once, and batches. More would take more memory, and a start reads as much of the log.
 const LOG_BYTES: u64 = 4 << 20;
 const BATCHES: u64 = 1 << 16;
 /// Memory for what is not condensed yet, in bytes, and the share of the store's that it is at most.
