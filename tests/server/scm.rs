@@ -205,6 +205,8 @@ fn what_was_written_is_told_by_command() {
             let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
             assert_eq!(counted, [1, 1, 0], "{method}: {figures:?}");
             let found = of_command(client, "(commits)")["fences"];
+            assert!(found >= commits, "{found} by {method}");
+            assert!(method != "cow" || found == commits, "each of them commits by itself");
             let told = ["transactions_opened", "transactions_closed", "nested_commands"]
                 .map(|name| stat(client, name));
             assert_eq!(told, [6, 6, 3], "{method}");

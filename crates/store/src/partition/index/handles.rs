@@ -395,7 +395,7 @@ mod tests {
             prop_assert_eq!(handles.copies().count(), copies);
             if copies < PLACES / FEW && (is_scarce || model.len() < PLACES / FEW) {
                 let most = if is_scarce { copies + MARKS } else { model.len() };
-                prop_assert!(handles.all().count() <= most.max(places / FEW + MARKS));
+                prop_assert!(handles.all().count() <= most.max(PLACES / FEW + MARKS));
             }
             handles.clear(&memory);
             prop_assert_eq!(memory.bytes(), 0);
@@ -409,7 +409,8 @@ mod tests {
         for place in 0..PLACES {
             handles.set(&memory, place, 1 + place as u32);
         }
-        assert!(handles.in_array(0..PAGE_PLACES).is_some() && memory.bytes() < PLACES * 4 + 100);
+        let in_arrays = |start| handles.in_array(start..start + PAGE_PLACES).is_some();
+        assert!((0..PLACES).step_by(PAGE_PLACES).all(in_arrays) && memory.bytes() < PLACES * 4 + 100);
         for place in 0..PLACES {
             handles.set(&memory, place, MARK + place as u32);
         }
