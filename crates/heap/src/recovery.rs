@@ -3,10 +3,9 @@
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering::Relaxed},
-    thread,
 };
 
-use holdfast_io::{AlignedBuf, Error, Result};
+use holdfast_io::{AlignedBuf, Error, Result, in_parallel};
 
 use crate::{
     Arena, EXTENT, Heap, PAGE,
@@ -185,13 +184,13 @@ impl Recovery {
         self,
         f: impl Fn(&mut Arena, &HashMap<u32, AlignedBuf>) -> Result<()> + Sync,
     ) -> Result<Vec<Arena>> {
-        let Recovery { heap, mut arenas, waiting } = self;
+        let Recovery { heap, arenas, waiting } = self;
         let mut redo_of: Vec<Vec<(u32, Redo)>> = arenas.iter().map(|_| Vec::new()).collect();
         for (extent, redo) in (0..).zip(waiting).filter(|(_, redo)| !redo.is_empty()) {
             let owner = heap.memory.owner(extent).expect("redo waits for extents with an owner only");
             redo_of[usize::from(owner)].push((extent, redo));
         }
-        let defer = |arena: &mut Arena, waiting: Vec<(u32, Redo)>| {
+        let defer = |(mut arena, waiting): (Arena, Vec<(u32, Redo)>)| {
             let mut headers = HashMap::new();
             for (extent, redo) in waiting {
                 if let Some(header) = arena.header_after(extent, &redo)? {
@@ -199,25 +198,11 @@ impl Recovery {
                 }
                 arena.memory.defer(extent, redo);
             }
-            f(arena, &headers)
+            f(&mut arena, &headers)?;
+            Ok(arena)
         };
-        let share = arenas.len().div_ceil(READERS);
-        let mut pairs = arenas.iter_mut().zip(redo_of);
-        thread::scope(|scope| {
-            let mut threads = Vec::new();
-            loop {
-                let some: Vec<_> = pairs.by_ref().take(share).collect();
-                if some.is_empty() {
-                    break;
-                }
-                let each = || some.into_iter().try_for_each(|(arena, waiting)| defer(arena, waiting));
-                let spawned =
-                    thread::Builder::new().name("holdfast-open".to_owned()).spawn_scoped(scope, each);
-                threads.push(spawned.map_err(|e| Error::io("start the thread holdfast-open", e))?);
-            }
-            threads.into_iter().try_for_each(|thread| thread.join().expect("panics abort"))
-        })?;
-        Ok(arenas)
+        let pairs = arenas.into_iter().zip(redo_of).collect();
+        in_parallel("holdfast-open", READERS, pairs, defer)
     }
 
     fn invalid(&self, offset: u64, what: impl Into<String>) -> Error {

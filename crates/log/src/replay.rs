@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, Result};
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, Result, in_parallel};
 
 use crate::{
     Log, LogOptions,
@@ -180,8 +180,7 @@ pub(crate) fn clear_folder(io: &dyn Io, store_id: [u8; 16]) -> Result<()> {
 fn find_files(io: &dyn Io, o: &LogOptions, from: Lsn) -> Result<Files> {
     let mut files = Files { kept: BTreeMap::new(), spares: Vec::new(), durable: 0 };
     let payload = u64::from(o.segment_size) - BLOCK_BYTES;
-    for opened in open_segments(io, o, &slots(io)?) {
-        let Some((header, segment)) = opened? else { continue };
+    for (header, segment) in open_segments(io, o, slots(io)?)?.into_iter().flatten() {
         let slot = segment.file.slot;
         files.durable = files.durable.max(header.durable);
         if header.is_free {
@@ -227,16 +226,9 @@ pub(crate) fn slots(io: &dyn Io) -> Result<Vec<u32>> {
 type Opened = Option<(SegmentHeader, Arc<Segment>)>;
 
 /// Opens files, in the order of `slots`. A terabyte of log has 32,000, and each waits for its medium once: many are opened at once.
-fn open_segments(io: &dyn Io, o: &LogOptions, slots: &[u32]) -> Vec<Result<Opened>> {
-    let open = |slots: &[u32]| slots.iter().map(|&slot| open_segment(io, o, slot)).collect::<Vec<_>>();
-    if slots.len() <= OPENED_BY_ONE {
-        return open(slots);
-    }
-    thread::scope(|scope| {
-        let each = OPENED_BY_ONE.max(slots.len().div_ceil(OPENERS));
-        let openers: Vec<_> = slots.chunks(each).map(|slots| scope.spawn(move || open(slots))).collect();
-        openers.into_iter().flat_map(|opener| opener.join().expect("it does not panic")).collect()
-    })
+fn open_segments(io: &dyn Io, o: &LogOptions, slots: Vec<u32>) -> Result<Vec<Opened>> {
+    let threads = slots.len().div_ceil(OPENED_BY_ONE).min(OPENERS);
+    in_parallel("holdfast-open", threads, slots, |slot| open_segment(io, o, slot))
 }
 
 fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Opened> {

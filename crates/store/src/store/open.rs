@@ -38,7 +38,7 @@ use crate::{
     },
 };
 use holdfast_heap::{Arena, Heap, HeapOptions, SortedRedo};
-use holdfast_io::{Error, File, Io, Result, crc32c};
+use holdfast_io::{Error, File, Io, Result, crc32c, in_parallel};
 use holdfast_log::{Cursor, Log, Lsn, Replayed, Step, Unended};
 use parking_lot::Mutex;
 use std::{
@@ -303,29 +303,12 @@ fn open_partitions(
     index_memory: &Arc<HandleMemory>,
 ) -> Result<Box<[Mutex<Partition>]>> {
     const THREADS: usize = 8;
-    let share = arenas.len().div_ceil(THREADS);
-    let mut numbered = (0..).zip(arenas);
-    thread::scope(|scope| {
-        let mut threads = Vec::new();
-        loop {
-            let part: Vec<(u16, Arena)> = numbered.by_ref().take(share).collect();
-            if part.is_empty() {
-                break;
-            }
-            let open = |(number, arena)| {
-                Partition::open(number, arena, pool.clone(), index_memory.clone()).map(Mutex::new)
-            };
-            let open = move || part.into_iter().map(open).collect::<std::result::Result<Vec<_>, String>>();
-            let spawned = thread::Builder::new().name("holdfast-open".to_owned()).spawn_scoped(scope, open);
-            threads.push(spawned.map_err(|e| Error::io("start the thread holdfast-open", e))?);
-        }
-        let mut partitions = Vec::new();
-        for thread in threads {
-            let opened = thread.join().expect("panics abort");
-            partitions.extend(opened.map_err(|what| Error::corrupt(HEAP, 0, what))?);
-        }
-        Ok(partitions.into_boxed_slice())
-    })
+    let open = |(number, arena)| {
+        let opened = Partition::open(number, arena, pool.clone(), index_memory.clone());
+        opened.map(Mutex::new).map_err(|what| Error::corrupt(HEAP, 0, what))
+    };
+    let numbered = (0..).zip(arenas).collect();
+    in_parallel("holdfast-open", THREADS, numbered, open).map(Vec::into_boxed_slice)
 }
 
 /// A store of these parts. `wrote`: bytes of the superblock and beside it that this start has written. `report` has what was replayed, and is told of
