@@ -9,6 +9,7 @@ of the machine's speed meets all of them; the figures are medians, with the leas
 """
 
 import argparse
+import pathlib
 import re
 import statistics
 import subprocess
@@ -63,17 +64,23 @@ def main():
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--dir", help="a folder on the medium to measure")
+    parser.add_argument("--peer", metavar="BINARY", help="one more server like redis-server, without persistence")
     options = parser.parse_args()
+    taking_part = {test: names for test, (_, names) in TESTS.items()}
+    if options.peer:
+        peer = pathlib.Path(options.peer).name
+        SERVERS[peer] = lambda d: servers.redis(peer, binary=options.peer, folder=d)
+        taking_part = {test: [*names, peer] for test, names in taking_part.items()}
     wanted = [t for t in TESTS if not options.tests or any(t.startswith(w.upper()) for w in options.tests)]
     running = {}
     try:
-        for name in {s for t in wanted for s in TESTS[t][1]}:
+        for name in {s for t in wanted for s in taking_part[t]}:
             running[name] = SERVERS[name](options.dir)
             running[name].wait()
             if any(t.startswith("GET") for t in wanted):
                 measure(running[name], ["-t", "set", "-P", "16"], options.requests * 3, options.keys)
         for test in wanted:
-            arguments, names = TESTS[test]
+            arguments, names = TESTS[test][0], taking_part[test]
             requests = options.requests // (5 if test.endswith(" P=1") else 1)
             rates, cpu = {n: [] for n in names}, {n: [] for n in names}
             for _ in range(options.runs):

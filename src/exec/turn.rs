@@ -136,7 +136,7 @@ impl<'a> Turn<'a> {
             self.resume();
         }
         if fetched.is_empty() {
-            fetched = cold.into_iter().map(|cold| self.worker.server.store.fetch(cold)).collect();
+            fetched = self.worker.server.store.fetch_all(&cold);
         }
         txn.supply(fetched);
     }

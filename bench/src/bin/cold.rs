@@ -1,6 +1,6 @@
-//! GETs of an embedded store that holds more than its memory, by many threads that each wait for one value at a time.
+//! GETs of an embedded store that holds more than its memory, by threads that each wait for one value at a time, or for many at once.
 //!
-//! `cargo run --release -p holdfast-bench --bin cold -- FOLDER KEYS MEMORY VALUE THREADS SECONDS`: keys of 16 bytes, drawn evenly; memory and
+//! `cargo run --release -p holdfast-bench --bin cold -- FOLDER KEYS MEMORY VALUE THREADS SECONDS [AT_ONCE]`: keys of 16 bytes, drawn evenly; memory and
 //! values in bytes. What is in the folder from an earlier run is read again. Prints the reads a second.
 
 use holdfast_store::{Admission, Appendfsync, Options, Store};
@@ -18,6 +18,7 @@ fn main() {
     let folder = PathBuf::from(arguments.next().expect("a folder for the data"));
     let mut number = || arguments.next().and_then(|text| text.parse::<u64>().ok()).expect("five numbers");
     let (keys, memory, value, threads, seconds) = (number(), number(), number(), number(), number());
+    let at_once = arguments.next().map_or(1, |text| text.parse::<u64>().expect("a number of keys"));
     let options =
         Options { appendfsync: Appendfsync::No, memory_bytes_max: memory as usize, ..Options::default() };
     let store = Store::open(folder, options).expect("a store");
@@ -41,10 +42,17 @@ fn main() {
             scope.spawn(move || {
                 let mut random = SmallRng::seed_from_u64(seed);
                 while Instant::now() < until {
-                    let key = name(random.random_range(0..keys));
-                    let seen = store.get(0, &key, |value| black_box(value).is_some()).expect("sound").0;
-                    assert!(seen, "{}", String::from_utf8_lossy(&key));
-                    read.fetch_add(1, Relaxed);
+                    let names: Vec<_> = (0..at_once).map(|_| name(random.random_range(0..keys))).collect();
+                    let keys: Vec<_> = names.iter().map(|name| &name[..]).collect();
+                    let mut seen = 0;
+                    let mut see = |value: Option<&[u8]>| seen += usize::from(black_box(value).is_some());
+                    match keys[..] {
+                        [key] => store.get(0, key, see).map(drop),
+                        _ => store.get_many(0, &keys, |_, value| see(value)).map(drop),
+                    }
+                    .expect("sound");
+                    assert_eq!(seen, keys.len(), "all are there");
+                    read.fetch_add(at_once, Relaxed);
                 }
             });
         }

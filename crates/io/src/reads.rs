@@ -64,6 +64,24 @@ impl ReadQueue {
     /// # Errors
     /// The kernel does not take it now. What was asked for is kept for the next call.
     pub fn submit(&mut self) -> io::Result<()> {
+        self.fill();
+        self.ring.as_mut().map_or(Ok(()), Ring::submit)
+    }
+
+    /// The same, and waits until something has arrived, if anything is under way.
+    ///
+    /// # Errors
+    /// As of [`ReadQueue::submit`].
+    pub fn wait(&mut self) -> io::Result<()> {
+        self.fill();
+        match &mut self.ring {
+            Some(ring) if self.ended.is_empty() => ring.wait(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands the ring what has waited, as far as it has room.
+    fn fill(&mut self) {
         while self.ring.as_ref().is_some_and(Ring::has_room) {
             let Some(request) = self.waiting.pop_front() else { break };
             let skip = (request.offset % request.unit as u64) as usize;
@@ -76,7 +94,6 @@ impl ReadQueue {
                 ring.push(read);
             }
         }
-        self.ring.as_mut().map_or(Ok(()), Ring::submit)
     }
 
     /// Shows `each` what has arrived: the tag that it was asked for with, and the bytes.

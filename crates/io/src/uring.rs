@@ -109,6 +109,20 @@ impl Ring {
         Ok(())
     }
 
+    /// Sends what was pushed on its way, and waits until a read has ended, if any is under way.
+    pub fn wait(&mut self) -> io::Result<()> {
+        self.submit()?;
+        if self.free.len() == self.reads.len() {
+            return Ok(());
+        }
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+
     /// Adds the reads that have ended to `ended`.
     pub fn reap(&mut self, ended: &mut VecDeque<(Read, io::Result<()>)>) {
         loop {
@@ -144,8 +158,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let mut ended = VecDeque::new();
         while self.free.len() < self.reads.len() {
-            let under_way = self.submit().and_then(|()| self.ring.submit_and_wait(1).map(drop));
-            if under_way.is_err_and(|e| e.kind() != ErrorKind::Interrupted) {
+            if self.wait().is_err() {
                 // The kernel may write to the buffers at any time.
                 mem::forget(mem::take(&mut self.reads));
                 return;

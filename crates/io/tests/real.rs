@@ -180,7 +180,6 @@ fn read_queued(
     for (tag, &(offset, len)) in asked.iter().enumerate() {
         file.begin_read(&mut queue, offset, len, tag as u64);
     }
-    queue.submit().unwrap();
     let mut came = vec![None; asked.len()];
     let mut missing = asked.len();
     while missing > 0 {
@@ -189,8 +188,8 @@ fn read_queued(
             assert!(came[tag as usize].replace(bytes).is_none(), "each comes once");
             missing -= 1;
         };
+        queue.wait().unwrap();
         queue.reap(seen).unwrap();
-        std::thread::yield_now();
     }
     came.into_iter().map(Option::unwrap).collect()
 }

@@ -1,16 +1,13 @@
-//! How transactions begin, and how what they found cold is read.
+//! How transactions begin.
 
 use super::Store;
 use crate::{
     engine::locks::Locks,
-    partition::cold::{Checked, Cold, Fetched},
     txn::{
         Begun, Txn,
         target::{Expected, KnownKey},
     },
 };
-use holdfast_io::{Error as OpenError, ReadQueue};
-use std::{io, sync::atomic::Ordering::Relaxed};
 
 impl Store {
     /// Number of partitions.
@@ -86,62 +83,6 @@ impl Store {
 
     fn all_partitions(&self) -> Vec<u16> {
         (0..self.partitions()).collect()
-    }
-
-    /// Reads what a transaction found cold. Blocks on the medium; call it without a transaction open.
-    pub fn fetch(&self, cold: impl Into<Cold>) -> Fetched {
-        let cold = cold.into();
-        let read = match cold {
-            Cold::Item(item) => self.shared.read_item(item),
-            Cold::Page(page) => self.shared.heap.read(page).map(|()| Vec::new()),
-        };
-        self.fetched(cold, read)
-    }
-
-    /// A queue for a thread that has so many reads under way at most.
-    ///
-    /// # Errors
-    /// The machine has none.
-    pub fn read_queue(&self, depth: u32) -> io::Result<ReadQueue> {
-        self.shared.io.read_queue(depth)
-    }
-
-    /// Asks a queue for what a transaction found cold, without waiting for anything. False if it takes more than one
-    /// read, or none: then it is [`Store::fetch`] that can read it.
-    pub fn begin_fetch(&self, cold: Cold, queue: &mut ReadQueue, tag: u64) -> bool {
-        match cold {
-            Cold::Item(item) => self.shared.begin_read_item(item, queue, tag),
-            Cold::Page(page) => self.shared.heap.begin_read(page, queue, tag),
-        }
-    }
-
-    /// What came for [`Store::begin_fetch`]. `None`: that was not enough, and [`Store::fetch`] is to read it.
-    pub fn end_fetch(&self, cold: Cold, read: io::Result<&[u8]>) -> Option<Fetched> {
-        let item = match cold {
-            Cold::Item(item) => item,
-            Cold::Page(page) => {
-                return Some(self.fetched(cold, self.shared.heap.end_read(page, read).map(|()| Vec::new())));
-            }
-        };
-        let failed = |e| OpenError::io(format!("read {}", self.shared.log.locate(item.lsn).0), e);
-        let checked = read.map_err(failed);
-        let checked = checked.and_then(|bytes| match self.shared.check_item(item, bytes)? {
-            Checked::Wanted(range) => Ok(Some(bytes[range].to_vec())),
-            Checked::Expanded(record) => Ok(Some(record)),
-            Checked::Longer(_) => Ok(None),
-        });
-        Some(self.fetched(cold, checked.transpose()?))
-    }
-
-    fn fetched(&self, cold: Cold, read: holdfast_io::Result<Vec<u8>>) -> Fetched {
-        let counters = &self.engine().counters;
-        let counter = match cold {
-            Cold::Item(item) if item.key_of.is_some() => &counters.fetched_keys,
-            Cold::Item(_) => &counters.fetched,
-            Cold::Page(_) => &counters.fetched_pages,
-        };
-        counter.fetch_add(1, Relaxed);
-        Fetched { cold, bytes: read.map_err(|e| e.to_string()) }
     }
 
     /// Begins a transaction that may lock more partitions later ([`Txn::try_include`]), over some to begin with, given in

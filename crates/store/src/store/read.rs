@@ -17,6 +17,10 @@ use crate::{
 };
 use holdfast_log::Lsn;
 
+/// Keys of which what is cold is read together, and its bytes at most.
+const TOGETHER_MAX: usize = 256;
+const TOGETHER_BYTES: usize = 4 << 20;
+
 /// What [`Store::get_directly`] comes to.
 pub enum Got<T> {
     /// What was made of the value, and the LSN that the log must be durable beyond for what was seen to be safe.
@@ -36,20 +40,13 @@ impl Store {
         if usize::from(db) >= PHYSICAL_DATABASES {
             return Err(Error::NoDatabase(db));
         }
-        let Expected { partition, digest, .. } = self.derive(key);
-        let mut part = self.engine().partitions[usize::from(partition)].lock();
-        part.follow_limits(self.shared());
-        part.set_now(self.shared().io.about_now_ms());
-        if let Some(Seen::Value(value, recent)) = part.read_string(self.shared(), db, key, digest, None, None)
-        {
-            return Ok((f(Some(value)), recent));
-        }
-        drop(part);
+        let expected = self.derive(key);
         let mut f = Some(f);
-        self.run(&[key], |reader, _| {
-            let value = reader.get(db, key)?;
-            Ok(f.take().expect("a value is there once")(value))
-        })
+        let mut f = |value: Option<&[u8]>| f.take().expect("a value is there once")(value);
+        match self.show_directly(db, key, expected, None, |value| f(Some(value))) {
+            Some(seen) => Ok(seen),
+            None => self.show(db, key, None, f),
+        }
     }
 
     /// Shows `f` the string value of an expected key of a logical database, if that needs no transaction: it does not expire,
@@ -80,7 +77,7 @@ impl Store {
     /// Shows `f` the string values of some keys of a database, in order, each with its key's place among them. Every key is
     /// read by itself: there may be no moment at which all had these values. While `f` sees a value partitions may be
     /// locked: it must not use the store. Returns the LSN that the log must be durable beyond for what was seen to be
-    /// safe, as [`Store::run`] does. Blocks while values are fetched.
+    /// safe, as [`Store::run`] does. Blocks while values are fetched, many at a time.
     ///
     /// # Errors
     /// Those of [`crate::Txn::get`], at the first key that has one.
@@ -95,31 +92,104 @@ impl Store {
         }
         let (now_ms, mut wait_lsn) = (self.shared().io.about_now_ms(), 0);
         let mut expected = Vec::with_capacity(EXPECTED_MAX);
+        let (mut fetched, mut searched) = (Vec::new(), 0);
         for (some, first) in keys.chunks(EXPECTED_MAX).zip((0..).step_by(EXPECTED_MAX)) {
             let mut held = Some(self.look_ahead(db, some.iter().copied(), &mut expected));
             for part in held.iter_mut().flat_map(Held::partitions) {
                 part.follow_limits(self.shared());
                 part.set_now(now_ms);
             }
-            for (at, (&key, &Expected { digest, slot, .. })) in some.iter().zip(&expected).enumerate() {
-                if let Some(part) = held.as_mut().and_then(|held| held.partition(at))
-                    && let Some(Seen::Value(value, recent)) =
-                        part.read_string(self.shared(), db, key, digest, slot, None)
+            for (at, (&key, &expected)) in (first..).zip(some.iter().zip(&expected)) {
+                let mut ours = fetched_of(&mut fetched, at);
+                if let Some(part) = held.as_mut().and_then(|held| held.partition(at - first))
+                    && let Some(Seen::Value(value, recent)) = part.read_string(
+                        self.shared(),
+                        db,
+                        key,
+                        expected.digest,
+                        expected.slot,
+                        ours.as_ref(),
+                    )
                 {
-                    f(first + at, Some(value));
+                    f(at, Some(value));
                     wait_lsn = wait_lsn.max(recent);
                     continue;
                 }
                 // This one may have to wait for partitions, or for the medium.
                 held = None;
-                let ((), lsn) = self.run(&[key], |reader, _| {
-                    let value = reader.get(db, key)?;
-                    f(first + at, value);
-                    Ok(())
-                })?;
+                if at >= searched && self.cold(db, key).is_some() {
+                    (fetched, searched) = self.fetch_from(db, keys, at);
+                    ours = fetched_of(&mut fetched, at);
+                }
+                let show = |value: &[u8]| f(at, Some(value));
+                let lsn = match self.show_directly(db, key, expected, ours.as_ref(), show) {
+                    Some(((), lsn)) => lsn,
+                    None => self.show(db, key, ours, |value| f(at, value))?.1,
+                };
                 wait_lsn = wait_lsn.max(lsn);
             }
         }
         Ok(wait_lsn)
     }
+
+    /// Shows `f` the string value of a key, if it has one, and that takes no transaction and nothing but what was `fetched`.
+    #[inline]
+    fn show_directly<T>(
+        &self,
+        db: u8,
+        key: &[u8],
+        expected: Expected,
+        fetched: Option<&Fetched>,
+        f: impl FnOnce(&[u8]) -> T,
+    ) -> Option<(T, Lsn)> {
+        let mut part = self.engine().partitions[usize::from(expected.partition)].lock();
+        part.follow_limits(self.shared());
+        part.set_now(self.shared().io.about_now_ms());
+        match part.read_string(self.shared(), db, key, expected.digest, None, fetched)? {
+            Seen::Value(value, recent) => Some((f(value), recent)),
+            Seen::Cold(_) => None,
+        }
+    }
+
+    /// The same by a transaction, whatever it takes.
+    fn show<T>(
+        &self,
+        db: u8,
+        key: &[u8],
+        fetched: Option<Fetched>,
+        mut f: impl FnMut(Option<&[u8]>) -> T,
+    ) -> error::Result<(T, Lsn)> {
+        let fetched = fetched.into_iter().collect();
+        self.run_with(fetched, &[key], |reader, _| Ok(f(reader.get(db, key)?)))
+    }
+
+    /// The value of a key, if it must be fetched.
+    fn cold(&self, db: u8, key: &[u8]) -> Option<Cold> {
+        let mut txn = self.begin_keys([key]);
+        txn.keep_expired();
+        txn.cold(db, [key]).pop()
+    }
+
+    /// Fetches the values of keys that are cold, from a key's place on, as many as are read together: each with its key's place, the
+    /// first of them last, and the place up to which keys were looked at.
+    fn fetch_from(&self, db: u8, keys: &[&[u8]], from: usize) -> (Vec<(usize, Fetched)>, usize) {
+        let (mut places, mut cold, mut bytes, mut searched) = (Vec::new(), Vec::new(), 0, from);
+        for (at, &key) in keys.iter().enumerate().skip(from).take(TOGETHER_MAX) {
+            let one = self.cold(db, key);
+            let more = one.as_ref().map_or(0, Cold::len_max);
+            if bytes > 0 && bytes + more > TOGETHER_BYTES {
+                break;
+            }
+            searched = at + 1;
+            bytes += more;
+            places.extend(one.is_some().then_some(at));
+            cold.extend(one);
+        }
+        (places.into_iter().zip(self.fetch_all(&cold)).rev().collect(), searched)
+    }
+}
+
+/// Takes out what was fetched for the key at a place, if that is the last of these.
+fn fetched_of(fetched: &mut Vec<(usize, Fetched)>, at: usize) -> Option<Fetched> {
+    fetched.pop_if(|(of, _)| *of == at).map(|(_, fetched)| fetched)
 }

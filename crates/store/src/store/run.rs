@@ -311,9 +311,18 @@ impl Store {
     pub fn run<T>(
         &self,
         keys: &[&[u8]],
+        f: impl FnMut(&mut Reader, &mut Writes) -> Result<T>,
+    ) -> Result<(T, Lsn)> {
+        self.run_with(Vec::new(), keys, f)
+    }
+
+    /// The same, with what was fetched for it before.
+    pub(super) fn run_with<T>(
+        &self,
+        mut fetched: Vec<Fetched>,
+        keys: &[&[u8]],
         mut f: impl FnMut(&mut Reader, &mut Writes) -> Result<T>,
     ) -> Result<(T, Lsn)> {
-        let mut fetched: Vec<Fetched> = Vec::new();
         loop {
             // Without a key, any partition.
             let mut txn =
@@ -349,7 +358,7 @@ impl Store {
                 self.log().kick();
                 thread::sleep(RETRY);
             }
-            fetched.extend(cold.into_iter().map(|cold| self.fetch(cold)));
+            fetched.extend(self.fetch_all(&cold));
         }
     }
 

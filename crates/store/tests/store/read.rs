@@ -1,8 +1,18 @@
 //! `Store::get`, `Store::get_many` and `Store::get_directly` see what a transaction for each key sees.
 
-use crate::open;
+use crate::{
+    open,
+    seeds::{Rng, with_seeds},
+};
 use holdfast_store::{EXPECTED_MAX, Error, Got, Lsn, Options, SimIo, Store, hash::Expiry};
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 const KEYS: usize = 5 * EXPECTED_MAX + 3;
 
@@ -95,4 +105,134 @@ fn many_keys_are_read_as_each_alone() {
     let mut seen = 0;
     assert_eq!(store.get_many(0, &[keys[3], b"hash", keys[4]], |_, _| seen += 1), Err(Error::WrongType));
     assert_eq!(seen, 1);
+}
+
+/// Far in the future: the clock of the simulated machine stands still here.
+const FAR: u64 = 1 << 42;
+
+/// Changes that came between, and how many values had to be fetched.
+static CHANGED: AtomicU64 = AtomicU64::new(0);
+static FETCHED: AtomicU64 = AtomicU64::new(0);
+
+/// What may come between: changes to keys, and what moves them or lets them go.
+struct Others {
+    rng: Rng,
+    keys: u64,
+    /// Strings by key; `None`: another type.
+    model: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Whether they are at it.
+    are_active: bool,
+}
+
+impl Others {
+    fn change(&mut self, store: &Store) {
+        let rng = &mut self.rng;
+        let key = name(rng.below(self.keys) as usize);
+        let len_max = [3, 100, 900, 12_000, 200_000][rng.below(5) as usize];
+        match rng.below(10) {
+            0..5 => {
+                let value = vec![rng.next() as u8; rng.below(len_max) as usize];
+                store.set(0, &key, &value).expect("room");
+                self.model.insert(key, Some(value));
+            }
+            5 => {
+                store.begin_keys([&key[..]]).remove(0, &key);
+                self.model.remove(&key);
+            }
+            6..8 => {
+                let mut txn = store.begin_keys([&key[..]]);
+                txn.set_expiry(0, &key, (!rng.chance(3)).then_some(FAR)).expect("room");
+            }
+            8 if rng.chance(10) => {
+                let mut txn = store.begin_keys([&key[..]]);
+                txn.remove(0, &key);
+                txn.hash_set(0, &key, [(&b"f"[..], &b"v"[..])], Expiry::Clear).expect("room");
+                self.model.insert(key, None);
+            }
+            8 => drop(store.clean().expect("a sound medium")),
+            _ => forget(store),
+        }
+    }
+}
+
+/// Has the cache let go of all values.
+fn forget(store: &Store) {
+    while store.log().durable() < store.log().tail() {
+        store.log().commit_once().expect("a sound medium");
+    }
+    store.forget_copies();
+}
+
+/// Reads many keys while others change them. What is seen of each must be what it has at that moment, whatever was fetched before.
+fn history(seed: u64) {
+    let mut rng = Rng(seed);
+    let keys = 1 + rng.below(1000);
+    let options = Options {
+        partitions: 4,
+        segment_size: Some(256 << 10),
+        log_bytes_max: 256 << 20,
+        heap_bytes_max: 16 << 20,
+        memory_bytes_max: [1 << 20, 16 << 20][rng.below(2) as usize],
+        background: false,
+        ..Options::default()
+    };
+    let store = Store::open_on(Arc::new(SimIo::new(seed)), options).expect("a store");
+    store.attach();
+    let store = Arc::new(store);
+    let others = Others { rng: Rng(!seed), keys, model: BTreeMap::new(), are_active: false };
+    let others = Arc::new(Mutex::new(others));
+    let (theirs, weak): (_, Weak<Store>) = (others.clone(), Arc::downgrade(&store));
+    store.on_step(move |_| {
+        // Locked: it is they who have come here, or a value is being looked at.
+        if let (Some(mut others), Some(store)) = (theirs.try_lock(), weak.upgrade())
+            && others.are_active
+            && others.rng.chance(10)
+        {
+            others.change(&store);
+            CHANGED.fetch_add(1, Relaxed);
+        }
+    });
+    for round in 0..20 {
+        for _ in 0..keys / 2 {
+            others.lock().change(&store);
+        }
+        forget(&store);
+        let mut wanted: Vec<Vec<u8>> = (0..keys as usize + 20).map(name).collect();
+        let is_quiet = round % 4 == 0;
+        if !is_quiet {
+            others.lock().are_active = true;
+            wanted = (0..rng.below(2 * keys)).map(|_| name(rng.below(keys + 20) as usize)).collect();
+        }
+        let wanted: Vec<&[u8]> = wanted.iter().map(|key| &key[..]).collect();
+        let (before, mut seen) = (store.stats().cache_misses, 0);
+        let result = store.get_many(0, &wanted, |at, value| {
+            assert_eq!(at, seen, "in order");
+            let others = others.lock();
+            let expected = others.model.get(wanted[at]).map(|value| value.as_deref().expect("a string"));
+            assert!(value == expected, "{:?}", String::from_utf8_lossy(wanted[at]));
+            seen += 1;
+        });
+        let fetched = store.stats().cache_misses - before;
+        FETCHED.fetch_add(fetched, Relaxed);
+        let mut others = others.lock();
+        others.are_active = false;
+        match result {
+            Ok(_) => assert_eq!(seen, wanted.len()),
+            Err(error) => {
+                assert_eq!(error, Error::WrongType);
+                assert_eq!(others.model.get(wanted[seen]), Some(&None));
+            }
+        }
+        if is_quiet && seen == wanted.len() {
+            assert_eq!(fetched, others.model.len() as u64, "each is fetched once");
+        }
+    }
+    store.check().expect("a sound store");
+}
+
+#[test]
+fn many_keys_are_read_as_they_are_when_they_are_seen() {
+    let seeds = with_seeds(8, history);
+    let (changed, fetched) = (CHANGED.load(Relaxed), FETCHED.load(Relaxed));
+    assert!(seeds < 8 || changed > 1000 && fetched > 5000, "{changed} changes between, {fetched} fetched");
 }
