@@ -1,6 +1,8 @@
 //! Commands, and who has their bytes when.
 
 use crate::error::Error;
+use smallvec::SmallVec;
+use std::mem;
 
 /// Arguments that are lent are copied all the same up to this length, since that costs less.
 pub const COPIED_MAX: usize = 4096;
@@ -10,9 +12,21 @@ const ARGS_MAX: usize = 1 << 20;
 /// Bytes that the library has until it drops them.
 pub type Lent = Box<dyn AsRef<[u8]> + Send>;
 
+/// Arguments; as many as most commands have take no memory of their own.
+pub(crate) type Args<'a> = SmallVec<[Arg<'a>; 4]>;
+
 pub(crate) enum Arg<'a> {
     Copied(&'a [u8]),
     Lent(Lent),
+}
+
+impl Arg<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Arg::Copied(bytes) => bytes,
+            Arg::Lent(bytes) => (**bytes).as_ref(),
+        }
+    }
 }
 
 /// Where the bytes of a reply go if it is a string.
@@ -40,7 +54,7 @@ impl Target {
 /// let script = Command::new("EVAL").arg("return 1").arg("1").arg("key").key(3);
 /// ```
 pub struct Command<'a> {
-    pub(crate) args: Vec<Arg<'a>>,
+    pub(crate) args: Args<'a>,
     pub(crate) key: Option<usize>,
     pub(crate) read_only: bool,
     pub(crate) listed: bool,
@@ -51,7 +65,7 @@ pub struct Command<'a> {
 impl<'a> Command<'a> {
     /// A command by its name.
     pub fn new(name: &'a (impl AsRef<[u8]> + ?Sized)) -> Command<'a> {
-        let mut args = Vec::with_capacity(4);
+        let mut args = Args::new();
         args.push(Arg::Copied(name.as_ref()));
         Command { args, key: Some(1), read_only: false, listed: false, untimed: false, target: None }
     }
@@ -129,10 +143,7 @@ impl<'a> Command<'a> {
 
     /// The bytes of an argument.
     pub(crate) fn arg_bytes(&self, at: usize) -> Option<&[u8]> {
-        Some(match self.args.get(at)? {
-            Arg::Copied(bytes) => bytes,
-            Arg::Lent(bytes) => (**bytes).as_ref(),
-        })
+        self.args.get(at).map(Arg::bytes)
     }
 }
 
@@ -163,35 +174,29 @@ pub(crate) struct Wire {
     pub lent: Vec<(usize, Lent)>,
 }
 
-/// Appends a command to `out`; what is lent, and not short, is handed to `lend` with the place in `out` where it goes.
+/// Appends a command to `out`; what is lent, and not short, is taken out and handed to `lend` with the place in `out` where it goes.
 /// Returns the command's length on the wire.
-pub(crate) fn encode(args: Vec<Arg<'_>>, out: &mut Vec<u8>, mut lend: impl FnMut(usize, Lent)) -> usize {
+pub(crate) fn encode(args: &mut [Arg<'_>], out: &mut Vec<u8>, mut lend: impl FnMut(usize, Lent)) -> usize {
     let start = out.len();
     let mut lent_bytes = 0;
     let mut digits = itoa::Buffer::new();
-    let mut head = |out: &mut Vec<u8>, kind: u8, len: usize| {
-        out.push(kind);
-        out.extend_from_slice(digits.format(len).as_bytes());
-        out.extend_from_slice(b"\r\n");
+    let mut head = |out: &mut Vec<u8>, kind: u8, len: usize| match len {
+        0..10 => out.extend_from_slice(&[kind, b'0' + len as u8, b'\r', b'\n']),
+        _ => {
+            out.push(kind);
+            out.extend_from_slice(digits.format(len).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
     };
     head(out, b'*', args.len());
     for arg in args {
-        match arg {
-            Arg::Lent(lent) if (*lent).as_ref().len() > COPIED_MAX => {
-                let len = (*lent).as_ref().len();
-                head(out, b'$', len);
-                lent_bytes += len;
-                lend(out.len(), lent);
-            }
-            Arg::Lent(lent) => {
-                let bytes = (*lent).as_ref();
-                head(out, b'$', bytes.len());
-                out.extend_from_slice(bytes);
-            }
-            Arg::Copied(bytes) => {
-                head(out, b'$', bytes.len());
-                out.extend_from_slice(bytes);
-            }
+        let bytes = arg.bytes();
+        head(out, b'$', bytes.len());
+        if bytes.len() <= COPIED_MAX || matches!(arg, Arg::Copied(_)) {
+            out.extend_from_slice(bytes);
+        } else if let Arg::Lent(lent) = mem::replace(arg, Arg::Copied(b"")) {
+            lent_bytes += (*lent).as_ref().len();
+            lend(out.len(), lent);
         }
         out.extend_from_slice(b"\r\n");
     }
@@ -219,8 +224,8 @@ mod tests {
     fn what_is_lent_is_left_out_unless_it_is_short() {
         let (mut out, mut lent) = (Vec::new(), Vec::new());
         let command = Command::new("MSET").arg("a").lent(Box::new(vec![b'x'; COPIED_MAX + 1])).arg("b");
-        let command = command.lent(Box::new(vec![b'y'; 2]));
-        let len = encode(command.args, &mut out, |at, bytes| lent.push((at, bytes)));
+        let mut command = command.lent(Box::new(vec![b'y'; 2]));
+        let len = encode(&mut command.args, &mut out, |at, bytes| lent.push((at, bytes)));
         assert_eq!(out, b"*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$4097\r\n\r\n$1\r\nb\r\n$2\r\nyy\r\n");
         assert_eq!(len, out.len() + COPIED_MAX + 1);
         assert_eq!(lent.len(), 1);

@@ -118,7 +118,7 @@ impl Core {
             self.shared.requests.limit_time(id);
         }
         let connection = &mut self.servers[server];
-        let (lent, bytes) = connection.outbox.push(id, command.args);
+        let (lent, bytes) = connection.outbox.push(id, &mut command.args);
         self.shared.pending_bytes += bytes;
         if lent > 0
             && let Some(request) = self.shared.requests.in_flight_mut(id)
@@ -359,8 +359,11 @@ impl Core {
 
     /// Lets go of a request, which is cancelled if it is not done.
     pub fn release(&mut self, id: RequestId) -> Result<(), Error> {
-        self.cancel(id)?;
-        self.take(id).map(drop)
+        let taken = match self.take(id) {
+            Err(Error::InProgress) => self.cancel(id).and_then(|()| self.take(id)),
+            taken => taken,
+        };
+        taken.map(drop)
     }
 
     pub fn list(&mut self, id: RequestId) -> Result<(), Error> {

@@ -99,7 +99,7 @@ impl Outbox {
     }
 
     /// Appends a command; returns how many pieces are lent, and its bytes on the wire.
-    pub fn push(&mut self, id: RequestId, args: Vec<Arg<'_>>) -> (usize, usize) {
+    pub fn push(&mut self, id: RequestId, args: &mut [Arg<'_>]) -> (usize, usize) {
         let (base, start, before) = (self.base, self.end(), self.lent.len());
         let lent = &mut self.lent;
         let bytes = encode(args, &mut self.copied, |at, bytes| {
@@ -221,7 +221,10 @@ impl Outbox {
 
     /// Removes the first request, which was replied to; returns its bytes on the wire.
     pub fn pop(&mut self) -> usize {
-        let (pending, _) = self.pop_pieces();
+        let pending = self.pop_pending();
+        if pending.lent > 0 {
+            self.lent.drain(..pending.lent);
+        }
         self.trim();
         pending.bytes
     }
@@ -235,14 +238,20 @@ impl Outbox {
     }
 
     fn pop_pieces(&mut self) -> (Pending, Vec<Piece>) {
+        let pending = self.pop_pending();
+        let pieces = self.lent.drain(..pending.lent).collect();
+        (pending, pieces)
+    }
+
+    /// Removes the first request, whose pieces are to be removed next.
+    fn pop_pending(&mut self) -> Pending {
         let pending = self.pending.pop_front().expect("a request");
-        let pieces: Vec<Piece> = self.lent.drain(..pending.lent).collect();
         self.lent_sent = self.lent_sent.saturating_sub(pending.lent);
         if self.pending_sent > 0 {
             self.pending_sent -= 1;
             self.lent_of_sent -= pending.lent;
         }
-        (pending, pieces)
+        pending
     }
 
     fn wire(&self, pending: &Pending, pieces: Vec<Piece>) -> Option<Wire> {

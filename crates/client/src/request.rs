@@ -199,13 +199,12 @@ impl Requests {
 
     /// Takes the outcome of a request and releases it.
     pub fn take(&mut self, id: RequestId) -> Result<Outcome, Error> {
-        if self.get(id)?.outcome.is_none() {
-            return Err(Error::InProgress);
-        }
+        let request = self.get_mut(id)?;
+        let outcome = request.outcome.take().ok_or(Error::InProgress)?;
+        let is_listed = request.listed;
         let (generation, at) = id.parts();
         let place = &mut self.places[at];
-        let request = place.request.take().expect("it was there");
-        let outcome = request.outcome.expect("it was there");
+        place.request = None;
         self.held_bytes -= outcome.bytes;
         self.live -= 1;
         // A place whose generations are used up is left alone.
@@ -213,7 +212,7 @@ impl Requests {
             place.generation = next;
             self.free.push(at as u32);
         }
-        if request.listed {
+        if is_listed {
             self.completed.retain(|&listed| listed != id);
         }
         Ok(outcome)
