@@ -128,7 +128,7 @@ impl Others {
     fn change(&mut self, store: &Store) {
         let rng = &mut self.rng;
         let key = name(rng.below(self.keys) as usize);
-        let len_max = [3, 100, 900, 12_000, 200_000][rng.below(5) as usize];
+        let len_max = [3, 100, 900, 12_000, 150_000][rng.below(5) as usize];
         match rng.below(10) {
             0..5 => {
                 let value = vec![rng.next() as u8; rng.below(len_max) as usize];
@@ -151,6 +151,10 @@ impl Others {
             }
             8 => drop(store.clean().expect("a sound medium")),
             _ => forget(store),
+        }
+        // No thread does so, and a write would wait for it.
+        if store.log().stats().pending_bytes > 1 << 20 {
+            store.log().commit_once().expect("a sound medium");
         }
     }
 }
@@ -192,7 +196,7 @@ fn history(seed: u64) {
             CHANGED.fetch_add(1, Relaxed);
         }
     });
-    for round in 0..20 {
+    for round in 0..12 {
         for _ in 0..keys / 2 {
             others.lock().change(&store);
         }
