@@ -117,12 +117,14 @@ impl Store {
                 }
                 // This one may have to wait for partitions, or for the medium.
                 held = None;
-                if at >= searched && self.cold(db, key).is_some() {
+                let mut show = |value: &[u8]| f(at, Some(value));
+                let mut shown = self.show_directly(db, key, expected, ours.as_ref(), &mut show);
+                if shown.is_none() && at >= searched && self.cold(db, key).is_some() {
                     (fetched, searched) = self.fetch_from(db, keys, at);
                     ours = fetched_of(&mut fetched, at);
+                    shown = self.show_directly(db, key, expected, ours.as_ref(), &mut show);
                 }
-                let show = |value: &[u8]| f(at, Some(value));
-                let lsn = match self.show_directly(db, key, expected, ours.as_ref(), show) {
+                let lsn = match shown {
                     Some(((), lsn)) => lsn,
                     None => self.show(db, key, ours, |value| f(at, value))?.1,
                 };
