@@ -28,12 +28,6 @@ fn open(sim: &SimIo) -> Store {
     store
 }
 
-fn settle(store: &Store) {
-    while store.log().durable() < store.log().tail() {
-        store.log().commit_once().expect("a sound medium");
-    }
-}
-
 /// Sets keys, one batch each.
 fn set(store: &Store, keys: std::ops::Range<u32>, value: u8) {
     for key in keys {
@@ -42,7 +36,7 @@ fn set(store: &Store, keys: std::ops::Range<u32>, value: u8) {
 }
 
 fn condense(store: &Store) {
-    settle(store);
+    open::commit_all(store);
     store.condense();
 }
 
@@ -146,7 +140,7 @@ fn a_file_of_another_history_is_passed_over() {
     let sim = SimIo::new(4);
     let store = open(&sim);
     set(&store, 0..10, 1);
-    settle(&store);
+    open::commit_all(&store);
     drop(store);
     let [one, other] = [sim.fork(), sim.fork()];
     let stores = [&one, &other].map(|sim| {

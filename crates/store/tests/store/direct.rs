@@ -2,6 +2,7 @@
 //! and what is replayed is what was there.
 
 use crate::{
+    history::FAR,
     open, oracle,
     seeds::{Rng, with_seeds},
 };
@@ -15,9 +16,6 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-
-/// Far in the future: the clock of the simulated machine stands still here.
-const FAR: u64 = 1 << 42;
 
 /// How many changes took no transaction, and how many did.
 static DIRECT: AtomicU64 = AtomicU64::new(0);
@@ -240,9 +238,7 @@ fn what_others_are_to_see_takes_a_transaction() {
         store.change_directly(0, key, store.derive(key), store.now_ms(), key.len() + by.len(), joined)
     };
     assert!(change(b" and longer").is_some());
-    while store.log().durable() < store.log().tail() {
-        store.log().commit_once().expect("a sound medium");
-    }
+    open::commit_all(&store);
     store.forget_copies();
     assert_eq!(change(b"cold"), None);
     assert!(at_once(b"the old value need not be read").is_some());

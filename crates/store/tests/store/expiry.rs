@@ -128,9 +128,7 @@ fn what_could_not_be_removed_gives_way_to_a_new_value() {
             assert_eq!(store.len(0), keys, "{what} over {old}");
             let expiry = store.begin_all().expiry(0, KEY);
             assert_eq!(expiry, Some(None), "{what} over {old}");
-            while store.log().durable() < store.log().tail() {
-                store.log().commit_once().expect("a sound medium");
-            }
+            crate::open::commit_all(&store);
             if let Err(why) = store.check() {
                 panic!("{what} over {old}: {why}");
             }

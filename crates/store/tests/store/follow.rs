@@ -3,6 +3,7 @@
 
 use crate::{
     history::{Op, State, apply, dump, get, random_key, random_ops, run_batch},
+    open,
     oracle::Snapshot,
     others,
     seeds::{Rng, with_seeds},
@@ -153,9 +154,7 @@ fn lead(following: Following, rng: &mut Rng, now: &mut State, keys: u64, has_man
     assert!(dump(&store) == *now);
     store.attach();
     store.check().expect("a sound store");
-    while store.log().durable() < store.log().tail() {
-        store.log().commit_once().expect("a sound medium");
-    }
+    open::commit_all(&store);
     LED.fetch_add(1, Relaxed);
     sim.crash()
 }
@@ -278,9 +277,7 @@ fn history(seed: u64) {
         }
     }
     // In the end it has all.
-    while leader.log().durable() < leader.log().tail() {
-        leader.log().commit_once().expect("a sound medium");
-    }
+    open::commit_all(&leader);
     while let Some(batch) = next(&mut cursor) {
         following.store(batch.bytes);
     }

@@ -186,7 +186,7 @@ fn changes_of_many_vertices_write_what_they_have_reserved() {
         for vertex in &vertices {
             let keys = vertices.iter().chain(&names).map(|key| key.as_bytes());
             let cold = store.begin_all().cold(0, keys);
-            let fetched = cold.into_iter().map(|cold| store.fetch(cold)).collect();
+            let fetched = store.fetch_all(&cold);
             let mut txn = store.begin_all();
             txn.supply(fetched);
             txn.expect(0, Purpose::Remove, true).expect("room");

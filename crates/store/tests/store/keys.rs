@@ -2,6 +2,7 @@
 //! types, with restarts, checkpoints, frozen collections and a small cache in between.
 
 use crate::{
+    history::FAR,
     open, oracle,
     seeds::{Rng, with_seeds},
 };
@@ -15,9 +16,6 @@ use std::{
 };
 
 const DBS: u64 = 3;
-/// Far in the future: the clock of the simulated machine stands still here.
-const FAR: u64 = 1 << 42;
-
 /// A value and what tells that two are equal.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {

@@ -1,4 +1,4 @@
-//! Transactions as the server makes them: whatever they write is written at once.
+//! Transactions as the server makes them: whatever they write is written at once. And commits, where no thread makes them.
 
 use holdfast_store::{Error, Lsn, Store, Txn};
 
@@ -21,5 +21,12 @@ pub fn run<T>(
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Makes everything durable.
+pub fn commit_all(store: &Store) {
+    while store.log().durable() < store.log().tail() {
+        store.log().commit_once().expect("a sound medium");
     }
 }

@@ -4,6 +4,7 @@
 //! then not any more, is what redo is forgotten for.
 
 use crate::{
+    history::FAR,
     oracle,
     seeds::{Rng, with_seeds},
 };
@@ -14,9 +15,6 @@ use holdfast_store::{
     stream::{Id, NewId, Trim, TrimTo},
 };
 use std::sync::Arc;
-
-/// Far in the future: the clock of the simulated machine stands still here.
-const FAR: u64 = 1 << 42;
 
 /// Does one thing to one or two keys, whatever they hold.
 fn change(txn: &mut Txn, rng: &mut Rng, keys: u64) -> Result<(), Error> {

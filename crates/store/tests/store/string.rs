@@ -254,7 +254,7 @@ fn what_a_transaction_sets_again_and_again_it_writes_once() {
     let mut txn = store.begin_all();
     // The value is in the log only.
     let cold = txn.cold(0, [&b"key"[..]]);
-    txn.supply(cold.into_iter().map(|cold| store.fetch(cold)).collect());
+    txn.supply(store.fetch_all(&cold));
     assert_eq!(txn.get(0, b"key"), Ok(Some(&b"009999"[..])));
     assert_eq!((txn.expiry(0, b"key"), txn.len(0)), (Some(None), 41));
     drop(txn);

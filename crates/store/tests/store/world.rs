@@ -2,7 +2,7 @@
 //! now and then, against a model.
 
 use crate::{
-    oracle,
+    open, oracle,
     seeds::{self, Rng},
 };
 use holdfast_store::{Limits, Options, SimIo, Store, Txn};
@@ -135,7 +135,7 @@ impl World {
                 let name = store.fetch(cold);
                 let name = name.key().expect("a sound medium");
                 let cold = store.begin_keys([name]).cold(0, [name]);
-                fetched.extend(cold.into_iter().map(|cold| store.fetch(cold)));
+                fetched.extend(store.fetch_all(&cold));
             }
             cursor = step.next;
             if cursor == 0 {
@@ -150,9 +150,7 @@ impl World {
     /// Makes everything durable and restarts, mostly by a power cut.
     fn restart(&mut self, rng: &mut Rng) {
         let store = self.store.take().expect("it is open");
-        while store.log().durable() < store.log().tail() {
-            store.log().commit_once().expect("a sound medium");
-        }
+        open::commit_all(&store);
         assert!(oracle::compare(&store, &self.sim, &self.options));
         if rng.chance(3) {
             store.close().expect("a sound medium");
