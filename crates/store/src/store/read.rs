@@ -92,7 +92,7 @@ impl Store {
         }
         let (now_ms, mut wait_lsn) = (self.shared().io.about_now_ms(), 0);
         let mut expected = Vec::with_capacity(EXPECTED_MAX);
-        let (mut fetched, mut searched) = (Vec::new(), 0);
+        let mut fetched = Vec::new();
         for (some, first) in keys.chunks(EXPECTED_MAX).zip((0..).step_by(EXPECTED_MAX)) {
             let mut held = Some(self.look_ahead(db, some.iter().copied(), &mut expected));
             for part in held.iter_mut().flat_map(Held::partitions) {
@@ -119,8 +119,8 @@ impl Store {
                 held = None;
                 let mut show = |value: &[u8]| f(at, Some(value));
                 let mut shown = self.show_directly(db, key, expected, ours.as_ref(), &mut show);
-                if shown.is_none() && at >= searched && self.cold(db, key).is_some() {
-                    (fetched, searched) = self.fetch_from(db, keys, at);
+                if shown.is_none() && ours.is_none() && fetched.is_empty() {
+                    fetched = self.fetch_from(db, keys, at);
                     ours = fetched_of(&mut fetched, at);
                     shown = self.show_directly(db, key, expected, ours.as_ref(), &mut show);
                 }
@@ -172,22 +172,22 @@ impl Store {
         txn.cold(db, [key]).pop()
     }
 
-    /// Fetches the values of keys that are cold, from a key's place on, as many as are read together: each with its key's place, the
-    /// first of them last, and the place up to which keys were looked at.
-    fn fetch_from(&self, db: u8, keys: &[&[u8]], from: usize) -> (Vec<(usize, Fetched)>, usize) {
-        let (mut places, mut cold, mut bytes, mut searched) = (Vec::new(), Vec::new(), 0, from);
+    /// Fetches the value of the key at a place if it is cold, and those behind it that are, as many as are read together: each with its
+    /// key's place, the first of them last.
+    fn fetch_from(&self, db: u8, keys: &[&[u8]], from: usize) -> Vec<(usize, Fetched)> {
+        let (mut places, mut cold, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (at, &key) in keys.iter().enumerate().skip(from).take(TOGETHER_MAX) {
-            let one = self.cold(db, key);
-            let more = one.as_ref().map_or(0, Cold::len_max);
-            if bytes > 0 && bytes + more > TOGETHER_BYTES {
-                break;
+            match self.cold(db, key) {
+                Some(one) if cold.is_empty() || bytes + one.len_max() <= TOGETHER_BYTES => {
+                    bytes += one.len_max();
+                    places.push(at);
+                    cold.push(one);
+                }
+                None if at > from => {}
+                _ => break,
             }
-            searched = at + 1;
-            bytes += more;
-            places.extend(one.is_some().then_some(at));
-            cold.extend(one);
         }
-        (places.into_iter().zip(self.fetch_all(&cold)).rev().collect(), searched)
+        places.into_iter().zip(self.fetch_all(&cold)).rev().collect()
     }
 }
 
