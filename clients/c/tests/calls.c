@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define CHECK(holds)                                                          \
     do {                                                                      \
@@ -132,20 +133,38 @@ static void replies(void)
     hf_release(client, request);
 }
 
-/* The last one: its connection has to do with BLPOP from then on. */
+/* Waits until the server says that so many clients are blocked. */
+static void await_blocked(const char *line)
+{
+    const struct timespec pause = { .tv_nsec = 1000000 };
+    for (int tries = 0, found = 0; !found; tries++) {
+        hf_request info = command(HF_READ_ONLY, -1, 2, (const char *const[]) { "INFO", "clients" });
+        hf_reply reply = result(info);
+        found = memmem(reply.data, reply.len, line, strlen(line)) != NULL;
+        CHECK(hf_release(client, info) == HF_OK);
+        CHECK(tries < 30000);
+        nanosleep(&pause, NULL);
+    }
+}
+
 static void waiting(void)
 {
-    hf_request none[3] = { 0, 0, 0 }, blocked = COMMAND(HF_UNTIMED, "BLPOP", "list", "0");
+    hf_request none[3] = { 0, 0, 0 }, blocked;
     hf_reply reply;
     size_t index;
 
+    await_blocked("\nblocked_clients:0\r");
+    blocked = COMMAND(HF_UNTIMED, "BLPOP", "list", "0");
     CHECK(hf_wait(client, blocked, 10) == HF_IN_PROGRESS);
     CHECK(hf_test(client, blocked, NULL) == HF_IN_PROGRESS);
     CHECK(hf_wait_any(client, &blocked, 1, 0, &index) == HF_IN_PROGRESS);
     CHECK(hf_result(client, blocked, &reply) == HF_IN_PROGRESS);
+    /* It waits on a connection of its own, which is made first. */
+    await_blocked("\nblocked_clients:1\r");
     CHECK(hf_cancel(client, blocked) == HF_OK);
     CHECK(hf_result(client, blocked, &reply) == HF_E_CANCELLED && reply.executed == HF_MAYBE_EXECUTED);
     CHECK(hf_release(client, blocked) == HF_OK);
+    await_blocked("\nblocked_clients:0\r");
     CHECK(hf_wait_all(client, none, 3, 0) == HF_E_NO_REQUEST);
 }
 

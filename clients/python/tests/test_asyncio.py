@@ -66,17 +66,25 @@ def test_others_go_on_meanwhile(client, address):
 
 
 def test_a_cancelled_task_cancels_its_request(client, address):
+    async def blocked(other, count):
+        while f"blocked_clients:{count}\r".encode() not in other.command("INFO", "clients", key=None):
+            await asyncio.sleep(0.001)
+
     async def program():
         room = bytearray(10)
-        request = client.submit("BLMOVE", "list", "other", "LEFT", "LEFT", 0, untimed=True, out=room)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(request, 0.05)
-        room.append(0)
-        with pytest.raises(holdfast.CancelledUnknownError):
-            await request
-        # The connection is the client's still.
         with holdfast.Client(address) as other:
-            other.command("RPUSH", "list", "x")
+            await asyncio.wait_for(blocked(other, 0), PATIENCE)
+            request = client.submit("BLMOVE", "list", "other", "LEFT", "LEFT", 0, untimed=True, out=room)
+            task = asyncio.ensure_future(request)
+            await asyncio.wait_for(blocked(other, 1), PATIENCE)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(task, 0.01)
+            room.append(0)
+            with pytest.raises(holdfast.CancelledUnknownError):
+                await request
+            # The connection is the client's still, and nothing is moved for nobody.
+            await asyncio.wait_for(blocked(other, 0), PATIENCE)
+            assert other.command("RPUSH", "list", "x") == 1
         assert await client.bset("k", "v") == "OK"
 
     run(program())
