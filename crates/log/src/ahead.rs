@@ -56,7 +56,7 @@ impl Log {
         let begun = committer.ahead.map_or(floor(base, line), |ahead| ahead.end);
         // The last line is for the commit, which fences what it writes.
         let last = floor(base + batches.len() as u64 - 1, line);
-        let end = last.min(self.segments.start_of(seq + 1));
+        let end = last.min(self.segments.reach_of(&segment));
         if end <= begun {
             return;
         }

@@ -9,7 +9,7 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use holdfast_io::{BLOCK, Durability, Error, Result};
+use holdfast_io::{Durability, Error, Result};
 use parking_lot::MutexGuard;
 
 use crate::{
@@ -229,22 +229,12 @@ impl Log {
             let name = segment.file.name();
             let failed = |e| Error::io(format!("write {name}"), e);
             let bufs = units_between(pieces, at, next, unit);
-            if segment.is_empty() && self.commits_here {
-                self.segments.write_header(&segment, self.durable(), entry_at(pieces, at, unit))?;
-            }
-            if segment.is_empty() {
-                // In the same write: how the log enters the segment.
-                debug_assert_eq!(at, self.segments.start_of(seq));
-                let entry = entry_at(pieces, at, unit);
-                let header = self.segments.header_block(seq, self.durable(), entry);
-                let with_header: Vec<&[u8]> = std::iter::once(&header[..]).chain(bufs).collect();
-                segment.file.write_at(&with_header, 0, durability).map_err(failed)?;
-                segment.set_entry(entry);
-                self.segments.writes.headers.fetch_add(BLOCK as u64, Ordering::Relaxed);
-            } else {
-                let offset = self.segments.file_offset(at);
-                segment.file.write_at(&bufs, offset, durability).map_err(failed)?;
-            }
+            let offset = self.segments.file_offset(at);
+            self.segments.reach_to(&segment, offset + (next - at), self.durable(), || {
+                debug_assert_eq!(at, self.segments.start_of(seq), "the first that is written to it");
+                entry_at(pieces, at, unit)
+            })?;
+            segment.file.write_at(&bufs, offset, durability).map_err(failed)?;
             if durability == Durability::Volatile && !committer.unsynced.iter().any(|s| s.seq == seq) {
                 committer.unsynced.push(segment);
             }

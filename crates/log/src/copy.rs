@@ -105,7 +105,8 @@ impl LogIdentity {
         let entry = Entry { crossing: place.crossing, first: place.first };
         // The mark says that nothing up to there may be missing.
         let durable = end.min((place.seq + 1) * self.payload());
-        SegmentHeader { segment_size, store_id, seq: place.seq, durable, entry, epoch, is_free: false }
+        let (is_free, reach) = (false, segment_size);
+        SegmentHeader { segment_size, store_id, seq: place.seq, durable, entry, epoch, is_free, reach }
     }
 }
 

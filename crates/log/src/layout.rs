@@ -188,6 +188,8 @@ pub(crate) struct SegmentHeader {
     pub epoch: u32,
     /// Nothing in the file is needed.
     pub is_free: bool,
+    /// Bytes of the file, from its start, that this segment may have written to: the whole file, where it is not known.
+    pub reach: u32,
 }
 
 /// How the log's batches enter a segment; all zero while nothing was written to it.
@@ -212,6 +214,7 @@ impl SegmentHeader {
         block[56..64].copy_from_slice(&self.entry.first.to_le_bytes());
         block[64..68].copy_from_slice(&self.epoch.to_le_bytes());
         block[68..72].copy_from_slice(&(if self.is_free { FREE } else { 0 }).to_le_bytes());
+        block[72..76].copy_from_slice(&self.reach.to_le_bytes());
         let crc = crc32c(&block[..SEGMENT_CRC]);
         block[SEGMENT_CRC..SEGMENT_HEADER].copy_from_slice(&crc.to_le_bytes());
     }
@@ -248,14 +251,21 @@ impl SegmentHeader {
         if version != VERSION {
             return Err(Error::Unusable(format!("{file} has format version {version}, not {VERSION}")));
         }
+        let segment_size = u32_at(block, 12);
+        // Those that were written before reaches were kept have none.
+        let reach = Some(u32_at(block, 72)).filter(|&reach| reach != 0).unwrap_or(segment_size);
+        if reach > segment_size || !reach.is_multiple_of(BLOCK as u32) {
+            return Err(Error::corrupt(file, 72, "impossible reach"));
+        }
         Ok(Self {
-            segment_size: u32_at(block, 12),
+            segment_size,
             store_id: block[16..32].try_into().expect("sixteen bytes"),
             seq: u64_at(block, 32),
             durable: u64_at(block, 40),
             entry: Entry { crossing: u64_at(block, 48), first: u64_at(block, 56) },
             epoch: u32_at(block, 64),
             is_free: u32_at(block, 68) == FREE,
+            reach,
         })
     }
 }
@@ -292,12 +302,13 @@ mod tests {
             entry: Entry { crossing: 16, first: 32 },
             epoch: 9,
             is_free: true,
+            reach: 1 << 23,
         };
         header.encode(&mut block);
         assert_eq!(&block[..8], b"HFLOGSEG");
         assert_eq!(block[8..16], [2, 0, 0, 0, 0, 0, 0, 2]);
         assert_eq!(block[32..40], [5, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(block[64..72], [9, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(block[64..76], [9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0x80, 0]);
         let read = |block: &[u8]| SegmentHeader::read(block, "x").ok();
         assert_eq!(read(&block), Some(Some(header)));
         for bit in 0..HEADER_COPY * 8 {

@@ -253,7 +253,7 @@ fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Opened> {
     if header.seq >= i64::MAX as u64 / u64::from(o.segment_size) {
         return Err(Error::corrupt(&name, 32, "impossible sequence number"));
     }
-    let segment = Arc::new(Segment::new(header.seq, file, header.entry));
+    let segment = Arc::new(Segment::new(header.seq, file, header.entry, header.reach));
     Ok(Some((header, segment)))
 }
 
@@ -375,7 +375,7 @@ impl Segments {
         if mark > tail {
             return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
         }
-        self.check_entries(tail, &entries)?;
+        self.check_headers(tail, &entries)?;
         let mut tail_block = vec![0; block_offset(tail)];
         self.read(block_floor(tail), &mut tail_block)?;
         let is_marked = marked == tail || tail == FIRST_LSN;
@@ -440,7 +440,7 @@ impl Segments {
                 promise.send(told).ok()
             };
             let (mut at, mut epoch) = (from, 0);
-            let result = self.with_window(from, seed, |window| {
+            let result = self.with_window(from, Lsn::MAX, seed, |window| {
                 while let Some(batch) = window.batch(at)? {
                     if batch.epoch < epoch {
                         // It is no part of this log: an earlier epoch's log went on here.
@@ -497,13 +497,15 @@ impl Segments {
         }
     }
 
-    /// The header of a segment is written together with the first bytes of the log in it. If it does not say how the log enters
-    /// the segment, and no batch that was read does, then the device has lost it after it was durable; and the log must
-    /// not go on in this segment as if nothing were there.
-    fn check_entries(&self, tail: Lsn, entries: &[(u64, Entry)]) -> Result<()> {
+    /// The header of a segment is durable before the log's bytes in it that it tells of, or came with the first of them where a version
+    /// before has written them. If it does not say how the log enters the segment, and no batch that was read does, or if there are batches beyond its
+    /// reach, then the device has lost it after it was durable; and the log must not go on in this segment as if nothing were there.
+    fn check_headers(&self, tail: Lsn, entries: &[(u64, Entry)]) -> Result<()> {
         let is_lost = |segment: &Arc<Segment>| {
             let is_noted = entries.iter().any(|(seq, _)| *seq == segment.seq);
-            segment.is_empty() && !is_noted && self.start_of(segment.seq) < tail
+            let end = tail.min(self.start_of(segment.seq + 1));
+            let has_entry = !segment.is_empty() || is_noted;
+            self.start_of(segment.seq) < tail && !(has_entry && end <= self.reach_of(segment))
         };
         match self.kept().into_iter().find(is_lost) {
             Some(segment) => Err(self.corrupt(self.start_of(segment.seq), "the segment's header was lost")),
@@ -525,7 +527,7 @@ impl Segments {
 
     /// Where the last trace of a batch behind `tail` ends; an error if one proves that `tail` was durable.
     fn torn_end(&self, tail: Lsn, seed: u32) -> Result<Lsn> {
-        self.with_window(tail, seed, |window: &mut Window| {
+        self.with_window(tail, self.reach_behind(tail), seed, |window: &mut Window| {
             let (mut at, mut end) = (tail, tail);
             while let Some(claim) = window.next_claim(at)? {
                 at = match window.batch(claim)? {

@@ -120,7 +120,7 @@ impl DamagedLog {
                 }
                 faults.push(Error::corrupt(&name, 68, "a segment that is needed says that it is free"));
             }
-            let mut segment = Arc::new(Segment::new(header.seq, file, header.entry));
+            let mut segment = Arc::new(Segment::new(header.seq, file, header.entry, header.reach));
             if let Some(other) = kept.remove(&header.seq) {
                 segment = match choose_copy(other, segment.clone()) {
                     Ok((kept, _)) => kept,
@@ -143,7 +143,7 @@ impl DamagedLog {
             let Some(seq) = log.sequence_number(&*file)? else { continue };
             let what = format!("the segment header is lost; by its batches it is segment {seq}");
             log.faults.push(Error::corrupt(file.name(), 0, what));
-            log.segments.adopt(Arc::new(Segment::new(seq, file, Entry::default())));
+            log.segments.adopt(Arc::new(Segment::new(seq, file, Entry::default(), o.segment_size)));
         }
         Ok(log)
     }
@@ -166,7 +166,7 @@ impl DamagedLog {
     ) -> Result<DamagedReplay> {
         let mut mark = durable.max(self.marked).max(from);
         let (mut tail, mut epoch) = (from, 0);
-        self.segments.with_window(from, self.seed, |window| {
+        self.segments.with_window(from, Lsn::MAX, self.seed, |window| {
             while let Some(batch) = window.batch(tail)? {
                 if batch.epoch < epoch {
                     break;
@@ -214,7 +214,7 @@ impl DamagedLog {
             }
             // Up to the next segment that is missing.
             at = at.max(start);
-            self.segments.with_window(at, self.seed, |window| {
+            self.segments.with_window(at, Lsn::MAX, self.seed, |window| {
                 while let Some(claim) = window.next_claim(at)? {
                     if claim >= to {
                         break;

@@ -52,7 +52,7 @@ impl Log {
         if from >= to {
             return Ok(());
         }
-        self.segments.with_window(from, self.crc_seed, |window| {
+        self.segments.with_window(from, Lsn::MAX, self.crc_seed, |window| {
             let mut at = from;
             while at < to {
                 if let Some(batch) = window.batch(at)? {

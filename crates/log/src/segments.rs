@@ -22,6 +22,9 @@ use crate::{
     table::{FOLDER, FileLimits, Segment, SlotFile, Space, Table, Tier},
 };
 
+/// How often a segment's header says anew up to where the segment may have been written to, until that is all of it.
+const REACHES: u32 = 4;
+
 pub(crate) struct Segments {
     pub io: Arc<dyn Io>,
     segment_size: u32,
@@ -176,11 +179,11 @@ impl Segments {
         let Some(file) = self.take_file(durable)? else { return Ok(false) };
         let seq = self.table.read().next;
         // Nothing comes before the first batch of all, and so nothing enters the first segment.
-        let entry = match seq {
-            0 => Entry { crossing: FIRST_LSN, first: FIRST_LSN },
-            _ => Entry::default(),
+        let (entry, reach) = match seq {
+            0 => (Entry { crossing: FIRST_LSN, first: FIRST_LSN }, BLOCK_BYTES + FIRST_LSN),
+            _ => (Entry::default(), BLOCK_BYTES),
         };
-        let segment = Arc::new(Segment::new(seq, file, Entry::default()));
+        let segment = Arc::new(Segment::new(seq, file, Entry::default(), reach as u32));
         self.write_header(&segment, durable, entry)?;
         self.live.insert(seq);
         let mut table = self.table.write();
@@ -201,12 +204,53 @@ impl Segments {
         Ok(true)
     }
 
-    /// Writes the header alone.
+    /// Writes the header.
     pub fn write_header(&self, segment: &Segment, durable: Lsn, entry: Entry) -> Result<()> {
-        let block = self.header_block(segment.seq, durable, entry);
+        self.write_header_reaching(segment, durable, entry, segment.reach() as u32)
+    }
+
+    fn write_header_reaching(&self, segment: &Segment, durable: Lsn, entry: Entry, reach: u32) -> Result<()> {
+        let block = self.encode_header(segment.seq, durable, entry, reach, false);
         self.write_header_block(segment, &block, Durability::Durable)?;
         segment.set_entry(entry);
+        segment.set_reach(reach);
         Ok(())
+    }
+
+    /// Has the header say that the segment may be written to up to `end`, a position in its file, and if nothing was
+    /// written to it yet, how the log enters it. To be called before that is written.
+    pub fn reach_to(
+        &self,
+        segment: &Segment,
+        end: u64,
+        durable: Lsn,
+        entry: impl FnOnce() -> Entry,
+    ) -> Result<()> {
+        if end <= segment.reach() && !segment.is_empty() {
+            return Ok(());
+        }
+        let entry = if segment.is_empty() { entry() } else { segment.entry() };
+        let step = (self.segment_size / REACHES).max(BLOCK as u32);
+        let reach = end.max(segment.reach()).next_multiple_of(step.into()) as u32;
+        self.write_header_reaching(segment, durable, entry, reach)
+    }
+
+    /// Up to where behind `lsn` anything may have been written.
+    pub fn reach_behind(&self, lsn: Lsn) -> Lsn {
+        let mut end = lsn;
+        while let Some(segment) = self.get(self.seq_of(end)) {
+            let reach = self.reach_of(&segment);
+            if reach <= end || reach < self.start_of(segment.seq + 1) {
+                return end.max(reach);
+            }
+            end = reach;
+        }
+        end
+    }
+
+    /// Up to where in the log a segment may have been written to.
+    pub fn reach_of(&self, segment: &Segment) -> Lsn {
+        self.start_of(segment.seq) + (segment.reach() - BLOCK_BYTES)
     }
 
     /// Writes the first block of a segment's file.
@@ -230,15 +274,11 @@ impl Segments {
         offsets.into_iter().try_for_each(|offset| write(&block[..HEADER_COPY], offset))
     }
 
-    /// The first block of the segment `seq`.
-    pub fn header_block(&self, seq: u64, durable: Lsn, entry: Entry) -> AlignedBuf {
-        self.encode_header(seq, durable, entry, false)
-    }
-
-    fn encode_header(&self, seq: u64, durable: Lsn, entry: Entry, is_free: bool) -> AlignedBuf {
+    fn encode_header(&self, seq: u64, durable: Lsn, entry: Entry, reach: u32, is_free: bool) -> AlignedBuf {
         let mut block = AlignedBuf::zeroed(BLOCK);
         let (segment_size, store_id, epoch) = (self.segment_size, self.store_id, self.epoch);
-        SegmentHeader { segment_size, store_id, seq, durable, entry, epoch, is_free }.encode(&mut block);
+        SegmentHeader { segment_size, store_id, seq, durable, entry, epoch, is_free, reach }
+            .encode(&mut block);
         block
     }
 
@@ -284,7 +324,7 @@ impl Segments {
         // Before it can be prepared again. Volatile: what comes to the same block later comes to the medium later. But to a file below,
         // others come before it.
         let durability = if segment.file.is_below { Durability::Durable } else { Durability::Volatile };
-        let block = self.encode_header(segment.seq, durable, segment.entry(), true);
+        let block = self.encode_header(segment.seq, durable, segment.entry(), segment.reach() as u32, true);
         self.write_header_block(segment, &block, durability)
     }
 

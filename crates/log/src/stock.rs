@@ -340,7 +340,8 @@ impl Segments {
         loop {
             let Some(segment) = self.oldest_above(durable) else { return Ok(false) };
             let Some(file) = self.take_file_below()? else { return Ok(false) };
-            let moved = Arc::new(Segment::new(segment.seq, file, segment.entry()));
+            let moved =
+                Arc::new(Segment::new(segment.seq, file, segment.entry(), self.segment_bytes() as u32));
             match self.copy_down(&segment, &moved, durable)? {
                 Copied::Done => {
                     self.replace(segment, moved, durable)?;

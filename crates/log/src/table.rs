@@ -5,7 +5,7 @@ use std::{
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -25,12 +25,23 @@ pub(crate) struct Segment {
     pub file: SlotFile,
     crossing: AtomicU64,
     first: AtomicU64,
+    reach: AtomicU32,
 }
 
 impl Segment {
-    pub fn new(seq: u64, file: SlotFile, entry: Entry) -> Self {
+    pub fn new(seq: u64, file: SlotFile, entry: Entry, reach: u32) -> Self {
         let (crossing, first) = (AtomicU64::new(entry.crossing), AtomicU64::new(entry.first));
-        Self { seq, file, crossing, first }
+        Self { seq, file, crossing, first, reach: AtomicU32::new(reach) }
+    }
+
+    /// Up to where in the file it may have been written to; the header says so, durably.
+    pub fn reach(&self) -> u64 {
+        self.reach.load(Ordering::Relaxed).into()
+    }
+
+    /// To be called once the header says so.
+    pub fn set_reach(&self, reach: u32) {
+        self.reach.store(reach, Ordering::Relaxed);
     }
 
     pub fn entry(&self) -> Entry {

@@ -26,7 +26,7 @@ pub(crate) struct Window<'a> {
     joined: Vec<u8>,
     /// The LSN of their first byte.
     joined_start: Lsn,
-    /// Where the files end.
+    /// Where the files end, or what is looked at.
     end: Lsn,
     seed: u32,
     segments: &'a Segments,
@@ -136,11 +136,12 @@ impl Window<'_> {
 }
 
 impl Segments {
-    /// Calls `f` with a window on the log from `from` up to the first segment that is missing. Another thread
-    /// reads ahead.
+    /// Calls `f` with a window on the log from `from` up to `to`, or to the first segment that is missing. Another
+    /// thread reads ahead.
     pub fn with_window<T>(
         &self,
         from: Lsn,
+        to: Lsn,
         seed: u32,
         f: impl FnOnce(&mut Window) -> Result<T>,
     ) -> Result<T> {
@@ -149,6 +150,7 @@ impl Segments {
         while self.get(self.seq_of(end)).is_some() {
             end = self.start_of(self.seq_of(end) + 1);
         }
+        let end = end.min(to);
         let (sender, receiver) = mpsc::sync_channel(AHEAD);
         let (give_back, spare) = mpsc::channel::<AlignedBuf>();
         let read_ahead = move || {
@@ -219,7 +221,7 @@ mod tests {
                 let payload = window.batch(lsn)?.map(|batch| batch.payload.to_vec());
                 Ok((payload, window.joined.capacity() as u64))
             };
-            log.segments.with_window(lsn, 5, window).expect("a sound medium")
+            log.segments.with_window(lsn, Lsn::MAX, 5, window).expect("a sound medium")
         };
         assert!(found(long).0 == Some(vec![2; 6 << 20]), "a long batch is read");
         // The lowest bit of the highest byte: 16 MiB more than it has.

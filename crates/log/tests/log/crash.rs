@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, thread};
 
 use crate::fixture::{
-    Rng, SEGMENT_PAYLOAD, any_folders, any_machine, has_drive_below, open, options, payload, seeds,
+    Rng, SEGMENT_PAYLOAD, any_folders, any_machine, assert_nothing_is_beyond_its_reach, has_drive_below,
+    open, options, payload, seeds,
 };
 use holdfast_io::{Error, Fault, Io, SimIo};
 use holdfast_log::{
@@ -158,6 +159,7 @@ fn a_power_cut_at_any_operation_loses_nothing_durable() {
             // Opening may be interrupted as well.
             loop {
                 io = io.crash();
+                assert_nothing_is_beyond_its_reach(&io);
                 if rng.below(2) == 0 {
                     io.crash_after(1 + rng.below(12));
                 }

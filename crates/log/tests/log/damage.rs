@@ -69,6 +69,54 @@ fn a_flipped_bit_in_a_header_is_reported() {
     }
 }
 
+#[test]
+fn a_header_that_goes_back_is_reported() {
+    let io = SimIo::new(1);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let header = |io: &SimIo| io.snapshot("log/00000000")[..4096].to_vec();
+    let mut headers = vec![header(&io)];
+    for number in 0..10 {
+        log.append(&payload(number, 1000));
+        log.commit_once().expect("commit");
+        if headers.last() != Some(&header(&io)) {
+            headers.push(header(&io));
+        }
+    }
+    drop(log);
+    let put = |header: &[u8]| {
+        let file = io.open("log/00000000", false).expect("a file");
+        file.write_at(&[header], 0, Durability::Durable).expect("it writes");
+    };
+    let last = headers.pop().expect("the header as it is");
+    assert_eq!(headers.len(), 2, "it was written anew for each block");
+    for before in headers {
+        put(&before);
+        match open(Arc::new(io.clone()), options(), FIRST_LSN).map(|(_, report, _)| report) {
+            Err(Error::Corrupt { what, .. }) => assert_eq!(what, "the segment's header was lost"),
+            other => panic!("{other:?}"),
+        }
+    }
+    put(&last);
+    open(Arc::new(io.clone()), options(), FIRST_LSN).expect("open");
+}
+
+/// What lies behind the log's end is read up to where something may have been written, not to the end of its files.
+#[test]
+fn a_start_reads_no_more_than_was_written() {
+    let io = SimIo::new(1);
+    let o = LogOptions { segment_size: 32 << 20, ..options() };
+    let log = Log::create(Arc::new(io.clone()), o.clone()).expect("a new log");
+    log.append(b"first");
+    log.commit_once().expect("commit");
+    drop(log);
+    let before = io.reads();
+    let (replayed, _) = replay(Arc::new(io.clone()), o, FIRST_LSN, FIRST_LSN).expect("open");
+    assert_eq!(replayed.report.cut, None);
+    // Of 8 MiB, mostly in pieces of one; to the end of the file there would be three times as many.
+    let reads = io.reads() - before;
+    assert!(reads < 30, "{reads}");
+}
+
 /// Where there are many files, threads share them.
 #[test]
 fn many_files_are_opened_and_the_first_damaged_one_is_named() {

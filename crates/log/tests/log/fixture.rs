@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_io::{Further, Io, Result, SimIo, Spread};
+use holdfast_io::{BLOCK, Further, Io, Result, SimIo, Spread, crc32c};
 use holdfast_log::{Appendfsync, FILES, Log, LogOptions, Lsn, ReplayReport, Replayed};
 
 /// Small segments, so that little data crosses many.
@@ -63,6 +63,28 @@ pub fn replay(io: Arc<dyn Io>, o: LogOptions, from: Lsn, durable: Lsn) -> Result
         Ok(())
     })?;
     Ok((replayed, batches))
+}
+
+/// What was written of a segment lies within what its header says of its reach: a start looks no further.
+pub fn assert_nothing_is_beyond_its_reach(sim: &SimIo) {
+    let u64_at =
+        |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    for folder in ["log", "home/log", "drive/log"] {
+        for name in sim.list(folder).unwrap_or_default() {
+            let name = format!("{folder}/{name}");
+            let bytes = sim.snapshot(&name);
+            let is_whole =
+                |half: &[u8]| half.len() >= 128 && crc32c(&half[..124]).to_le_bytes() == half[124..128];
+            let halves = bytes.get(..BLOCK).into_iter().flat_map(|block| block.chunks(BLOCK / 2));
+            // It was being made.
+            let Some(header) = { halves }.find(|half| is_whole(half)) else { continue };
+            let (start, reach) = (u64_at(header, 32) * SEGMENT_PAYLOAD, u64_at(header, 72) as usize);
+            for at in (reach..bytes.len()).step_by(16) {
+                let lsn = start + (at - BLOCK) as u64;
+                assert_ne!(u64_at(&bytes, at + 8), lsn, "{name} has a batch beyond its reach, {reach}");
+            }
+        }
+    }
 }
 
 /// A payload that differs from those of other numbers.

@@ -37,9 +37,9 @@ const EPOCH_AT: usize = 276;
 /// The methods, numbered from 1 on.
 const METHODS: [HomeMethod; 4] = [HomeMethod::Cow, HomeMethod::Lat, HomeMethod::Latb, HomeMethod::None];
 /// The formats that this version reads; it writes the last one. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
-/// durable marks within the batches of the log, format 5 no compressed values; in format 6 all segments of an index had four pages, and up to format
-/// 7 the heap was always in a file of its own.
-pub const VERSIONS: RangeInclusive<u32> = 5..=8;
+/// durable marks within the batches of the log, format 5 no compressed values; in format 6 all segments of an index had four pages, up to format
+/// 7 the heap was always in a file of its own, and up to format 8 the log's segments did not say how far they were written to.
+pub const VERSIONS: RangeInclusive<u32> = 5..=9;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Superblock {

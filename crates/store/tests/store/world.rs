@@ -211,6 +211,7 @@ pub fn with_seeds(seeds: u64, thaws_min: u64, test: fn(u64)) {
         return;
     }
     let (frozen, thawed) = (FROZEN.load(Relaxed), THAWED.load(Relaxed));
-    assert!(frozen > 20 * ran && frozen > thawed, "{frozen} frozen, {thawed} thawed");
+    // Each thaw undoes a freeze.
+    assert!(frozen > 20 * ran && frozen >= thawed, "{frozen} frozen, {thawed} thawed");
     assert!(thawed >= thaws_min * ran, "{frozen} frozen, {thawed} thawed");
 }
