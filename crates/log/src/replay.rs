@@ -8,6 +8,7 @@
 use std::{
     collections::BTreeMap,
     io::ErrorKind,
+    mem,
     num::NonZero,
     sync::{Arc, Mutex, atomic::Ordering::Relaxed, mpsc},
     thread,
@@ -68,8 +69,16 @@ pub struct Cut {
 struct Files {
     kept: BTreeMap<u64, Arc<Segment>>,
     spares: Vec<SlotFile>,
+    found: Found,
+}
+
+/// What was found of a log beside its segments.
+#[derive(Default)]
+struct Found {
     /// The newest durable mark in a header.
-    durable: Lsn,
+    marked: Lsn,
+    /// Segments of which there are two files, as they were moving down.
+    moving: Vec<u64>,
 }
 
 /// A log of which all batches were replayed. What lies behind the last one was not looked at yet.
@@ -111,6 +120,8 @@ pub struct Replayed {
     torn_end: Lsn,
     /// Segments whose headers do not say how the log enters them.
     entries: Vec<(u64, Entry)>,
+    /// Segments of which there are two files, as they were moving down.
+    moving: Vec<u64>,
     /// Bytes of the tail's block before the tail.
     tail_block: Vec<u8>,
     /// Whether a segment header says that everything is durable.
@@ -142,7 +153,7 @@ impl Replayed {
         let (io, tail) = (self.segments.io.clone(), self.report.tail);
         let is_read_only = io.is_read_only();
         if !is_read_only {
-            self.segments.mend(self.mark, tail, self.torn_end, &self.entries)?;
+            self.segments.mend(self.mark, tail, self.torn_end, &self.entries, &self.moving)?;
         }
         let log = Log::new(io, &self.options, self.segments, tail, self.tail_block, self.is_marked);
         if is_read_only {
@@ -178,11 +189,11 @@ pub(crate) fn clear_folder(io: &dyn Io, store_id: [u8; 16]) -> Result<()> {
 
 /// Finds the segments of a log of which everything from `from` on is needed.
 fn find_files(io: &dyn Io, o: &LogOptions, from: Lsn) -> Result<Files> {
-    let mut files = Files { kept: BTreeMap::new(), spares: Vec::new(), durable: 0 };
+    let mut files = Files { kept: BTreeMap::new(), spares: Vec::new(), found: Found::default() };
     let payload = u64::from(o.segment_size) - BLOCK_BYTES;
     for (header, segment) in open_segments(io, o, slots(io)?)?.into_iter().flatten() {
         let slot = segment.file.slot;
-        files.durable = files.durable.max(header.durable);
+        files.found.marked = files.found.marked.max(header.durable);
         if header.is_free {
             if (header.seq + 1) * payload > from {
                 return Err(Error::corrupt(
@@ -195,6 +206,7 @@ fn find_files(io: &dyn Io, o: &LogOptions, from: Lsn) -> Result<Files> {
         } else if let Some(other) = files.kept.remove(&header.seq) {
             let (kept, left) = choose_copy(other, segment)?;
             files.kept.insert(header.seq, kept);
+            files.found.moving.push(header.seq);
             files.spares.push(left.file.clone());
         } else {
             files.kept.insert(header.seq, segment);
@@ -291,7 +303,7 @@ impl Checked {
         self.batches.iter().map(move |batch| {
             let (payload, behind) = rest.split_at(batch.payload_len);
             rest = behind;
-            (std::mem::replace(&mut next, batch.end), payload)
+            (mem::replace(&mut next, batch.end), payload)
         })
     }
 
@@ -300,13 +312,6 @@ impl Checked {
         self.batches.clear();
         self.payloads.clear();
         self.payloads.shrink_to(2 * CHECKED_BYTES);
-    }
-}
-
-impl Files {
-    fn into_segments(self, io: Arc<dyn Io>, o: &LogOptions) -> (Segments, Lsn) {
-        let next = self.kept.keys().next_back().map_or(0, |newest| newest + 1);
-        (Segments::new(io, o, self.kept, self.spares, next), self.durable)
     }
 }
 
@@ -323,13 +328,15 @@ pub(crate) fn replay<T: Send>(
     prepare: impl Fn(&mut dyn Iterator<Item = (Lsn, &[u8])>) -> Result<T> + Sync,
     apply: impl FnMut(&mut dyn Iterator<Item = (Lsn, &[u8])>, T) -> Result<()>,
 ) -> Result<Unended> {
-    let (segments, marked) = find_files(&*io, &options, checkpoint)?.into_segments(io, &options);
+    let Files { kept, spares, found } = find_files(&*io, &options, checkpoint)?;
+    let next = kept.keys().next_back().map_or(0, |newest| newest + 1);
+    let segments = Segments::new(io, &options, kept, spares, next);
     for seq in segments.seq_of(checkpoint)..segments.seq_of(from) {
         if segments.get(seq).is_none() {
             return Err(segments.corrupt(segments.start_of(seq), "the segment is missing"));
         }
     }
-    segments.replay(options, from, (durable.max(marked), marked), prepare, apply)
+    segments.replay(options, from, durable, found, prepare, apply)
 }
 
 impl Segments {
@@ -337,7 +344,8 @@ impl Segments {
         mut self,
         mut options: LogOptions,
         from: Lsn,
-        (durable, marked): (Lsn, Lsn),
+        durable: Lsn,
+        found: Found,
         prepare: impl Fn(&mut dyn Iterator<Item = (Lsn, &[u8])>) -> Result<T> + Sync,
         mut apply: impl FnMut(&mut dyn Iterator<Item = (Lsn, &[u8])>, T) -> Result<()>,
     ) -> Result<Unended> {
@@ -347,7 +355,7 @@ impl Segments {
         if self.get(self.seq_of(from)).is_none() && self.get(self.seq_of(from - 1)).is_none() {
             return Err(self.corrupt(from, "the segment of the checkpoint is missing"));
         }
-        let mut mark = durable.max(from);
+        let mut mark = durable.max(found.marked).max(from);
         let (mut entries, mut next_start) = (Vec::new(), from.next_multiple_of(self.payload()));
         self.with_checked(from, seed, prepare, |checked, prepared| {
             apply(&mut checked.payloads(), prepared)?;
@@ -378,20 +386,40 @@ impl Segments {
         self.check_headers(tail, &entries)?;
         let mut tail_block = vec![0; block_offset(tail)];
         self.read(block_floor(tail), &mut tail_block)?;
-        let is_marked = marked == tail || tail == FIRST_LSN;
+        let is_marked = found.marked == tail || tail == FIRST_LSN;
         let (segments, torn_end) = (self, tail);
-        Ok(Unended(Replayed { report, options, segments, mark, torn_end, entries, tail_block, is_marked }))
+        let moving = found.moving;
+        Ok(Unended(Replayed {
+            report,
+            options,
+            segments,
+            mark,
+            torn_end,
+            entries,
+            moving,
+            tail_block,
+            is_marked,
+        }))
     }
 
     /// Leaves the files so that the log can be continued at `tail`.
-    fn mend(&self, mark: Lsn, tail: Lsn, torn_end: Lsn, entries: &[(u64, Entry)]) -> Result<()> {
+    fn mend(
+        &self,
+        mark: Lsn,
+        tail: Lsn,
+        torn_end: Lsn,
+        entries: &[(u64, Entry)],
+        moving: &[u64],
+    ) -> Result<()> {
         for segment in self.kept() {
-            let start = self.start_of(segment.seq);
+            let (start, end) = (self.start_of(segment.seq), self.start_of(segment.seq + 1));
+            // A header that was read may be in the system's cache only, if its sync has failed. So it is written again where the log goes on
+            // within what it says, or another file may be used again because of it.
             if start >= tail {
                 segment.set_entry(Entry::default());
             } else if let Some((_, entry)) = entries.iter().find(|(seq, _)| *seq == segment.seq) {
                 self.write_header(&segment, mark, *entry)?;
-            } else if start >= mark {
+            } else if end > mark || moving.contains(&segment.seq) {
                 self.write_header(&segment, mark, segment.entry())?;
             }
         }
@@ -435,7 +463,7 @@ impl Segments {
                 }
                 let next = spares.pop().unwrap_or_default();
                 let (tell, told) = mpsc::channel();
-                sender.send((std::mem::replace(checked, next), tell)).ok()?;
+                sender.send((mem::replace(checked, next), tell)).ok()?;
                 ahead += 1;
                 promise.send(told).ok()
             };

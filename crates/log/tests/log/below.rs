@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use crate::fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload, with_drive_below};
+use crate::fixture::{Batches, Rng, SEGMENT_PAYLOAD, any_machine, open, options, payload, with_drive_below};
 use holdfast_io::{Error, Fault, Further, Io, SimIo, Spread};
 use holdfast_log::{
     Admission, BATCH_HEADER, FILES, FIRST_LSN, Log, LogIdentity, LogOptions, Lsn, SegmentCopier, SegmentInfo,
@@ -58,6 +58,17 @@ fn check_reads(log: &Log, batches: &[(Lsn, Vec<u8>)]) {
         log.read(*lsn, &mut bytes).expect("it is there");
         assert!(bytes[BATCH_HEADER..][..payload.len()] == payload[..], "LSN {lsn}");
     }
+}
+
+/// How many segments are in two files.
+fn twins_of(io: &dyn Io) -> usize {
+    let names = io.list("log").expect("folders");
+    let mut found: Vec<u64> = (names.iter())
+        .filter_map(|name| SegmentPlace::read(io, &format!("log/{name}")).ok())
+        .map(|place| place.seq)
+        .collect();
+    found.sort_unstable();
+    found.windows(2).filter(|pair| pair[0] == pair[1]).count()
 }
 
 #[test]
@@ -128,13 +139,7 @@ fn a_power_cut_while_a_segment_moves_leaves_it_above_or_below() {
             for _ in 0..3 {
                 let sim = sim.crash();
                 let io = with_drive_below(&sim).expect("the same folders");
-                let names = io.list("log").expect("folders");
-                let mut found: Vec<u64> = (names.iter())
-                    .filter_map(|name| SegmentPlace::read(&*io, &format!("log/{name}")).ok())
-                    .map(|place| place.seq)
-                    .collect();
-                found.sort_unstable();
-                twins += found.windows(2).filter(|pair| pair[0] == pair[1]).count();
+                twins += twins_of(&*io);
                 let (log, report, replayed) = open(io, tiered(), from)
                     .unwrap_or_else(|e| panic!("machine {kind}, operation {operation}: {e}"));
                 let expected = batches.iter().filter(|(lsn, _)| *lsn >= from).chain(&more);
@@ -333,6 +338,39 @@ fn a_segment_that_is_freed_while_it_moves_is_free() {
     let io = with_drive_below(&sim.crash()).expect("the same folders");
     let (log, ..) = open(io, tiered(), from).expect("open");
     check_reads(&log, &batches[batches.partition_point(|(lsn, _)| *lsn < from)..]);
+}
+
+/// A write below fails. What the system's cache has of the copy nevertheless is found by the next start, and then the power goes.
+#[test]
+fn a_copy_below_counts_only_once_it_is_durable() {
+    let (mut failures, mut twins) = (0, 0);
+    for seed in 0..200 {
+        let sim = any_machine(seed);
+        let log = create(&sim);
+        let mut batches = Batches::new();
+        fill(&log, &mut batches, 7);
+        sim.fault(Fault::write("drive/log/").after(seed / 4 % 8));
+        while log.failed().is_none() && log.tail() < 12 * SEGMENT_PAYLOAD {
+            log.append(&payload(seed, 1500));
+            let _ = log.commit_once();
+        }
+        failures += usize::from(log.failed().is_some());
+        drop(log);
+        sim.clear_faults();
+        let io = with_drive_below(&sim).expect("the same folders");
+        twins += twins_of(&*io);
+        let (log, _, mut batches) = open(io, tiered(), FIRST_LSN).expect("open");
+        // What the copy has left is used again.
+        let end = log.tail() / SEGMENT_PAYLOAD + 3;
+        fill(&log, &mut batches, end);
+        drop(log);
+        let io = with_drive_below(&sim.crash()).expect("the same folders");
+        let opened = open(io, tiered(), FIRST_LSN);
+        let (log, _, replayed) = opened.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert!(replayed == batches, "seed {seed}");
+        check_reads(&log, &batches);
+    }
+    assert!(failures > 100 && twins > 10, "{failures} failures, {twins} twins");
 }
 
 /// Threads read what others free and move.

@@ -217,12 +217,15 @@ fn a_failing_device_latches_and_what_is_found_later_is_durable() {
             }
             drop(log);
             io.clear_faults();
-            // The process comes back, and then the power goes: what it found must still be there.
+            // The process comes back and goes on, and then the power goes: what it found must still be there.
             let promised = model.durable;
             log = model.reopen(&io, promised).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            let steps = rng.below(40);
+            model.work(&log, &io, &mut rng, steps).expect("no fault");
             model.checkpoint(&log, &mut rng);
             drop(log);
             io = io.crash();
+            assert_nothing_is_beyond_its_reach(&io);
             let promised = model.durable;
             log = model.reopen(&io, promised).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             model.scan_all(&log).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
