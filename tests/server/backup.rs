@@ -1,7 +1,7 @@
 //! `holdfast backup`, `restore` and `check`: a server that runs is copied as it is at one moment, whatever its clients do.
 
 use crate::harness::{
-    Client, Folder, Rng, Server, check, is_error, ok, run, seed, text,
+    Client, Folder, Rng, Server, check, is_error, ok, program, seed, text,
     transfers::{call, check_moment, int, under_load},
     wait_until,
 };
@@ -14,13 +14,6 @@ use std::{
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-
-/// Runs the program; whether it ended well, and what it printed.
-fn program(args: &[&str]) -> (bool, String) {
-    let output = run(args);
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-    (output.status.success(), text)
-}
 
 fn back_up(server: &Server, more: &[&str]) -> (bool, String) {
     let folder = server.folder();

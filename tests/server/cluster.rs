@@ -2,8 +2,8 @@
 //! under load, and nodes that are killed, stopped and started again.
 
 use crate::harness::{
-    self, Client, Rng, Server, array, bulk, bulks, error, free_port, holdfast_cluster, is_error, items,
-    number, ok, redis_cli, seed, show, text, wait_until,
+    self, Client, EndOnDrop, Rng, Server, array, bulk, bulks, error, free_port, holdfast_cluster, is_error,
+    items, number, ok, redis_cli, seed, show, text, wait_until,
 };
 use holdfast_resp::{Reply, write_command};
 use holdfast_store::hash_slot;
@@ -21,15 +21,6 @@ const SHORT_TIMEOUT: &str = "2000";
 
 /// The nodes of a cluster, by the ports at which clients connect.
 struct Nodes(BTreeMap<u16, Server>, &'static str);
-
-/// Ends the writers of a test, also if it fails.
-struct EndOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
 
 impl Nodes {
     /// Starts nodes that do not know each other.

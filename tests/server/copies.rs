@@ -2,7 +2,7 @@
 //! snapshot of the file system always is.
 
 use crate::harness::{
-    Client, Folder, Rng, Server, long_form, number, run, seed, text,
+    Client, Folder, Rng, Server, long_form, number, program, run, seed, text, told,
     transfers::{WRITERS, is_between, while_writing},
 };
 use holdfast_resp::{Reply, write_command};
@@ -71,7 +71,7 @@ fn command(program: &str, args: &[&str]) -> bool {
 /// `holdfast check` of a copy, which says that it is torn if it is not sound; whether it is.
 fn is_one_moment(data: &str) -> bool {
     let output = run(&["check", data]);
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    let text = told(&output);
     match output.status.code() {
         Some(0) => return true,
         Some(1) => {}
@@ -133,9 +133,8 @@ fn a_copy_made_under_load_is_one_moment_or_says_that_it_is_torn() {
         }
         torn += 1;
         let before = copy.disk_bytes();
-        let output = run(&["serve", "--port", "0", "--dir", &copy.join("data")]);
-        let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-        assert!(!output.status.success() && text.contains("it is a torn copy"), "{text}");
+        let (is_done, text) = program(&["serve", "--port", "0", "--dir", &copy.join("data")]);
+        assert!(!is_done && text.contains("it is a torn copy"), "{text}");
         assert_eq!(copy.disk_bytes(), before, "it is left as it was");
     }
     println!("{torn} copies were torn");

@@ -1,7 +1,7 @@
 //! Each command that docs/operations.md and docs/migration.md tell an operator to type is typed here, in the order of the page, or is one of
 //! the few that need another machine.
 
-use crate::harness::{self, Folder, PATIENCE, Redis, Server, check, free_port, ok, wait_until};
+use crate::harness::{self, Folder, PATIENCE, Redis, Server, check, free_port, ok, told, wait_until};
 use std::{
     collections::BTreeSet,
     fs,
@@ -74,7 +74,7 @@ impl Shell {
     /// Runs a line to its end, and returns what it printed.
     fn run(&self, line: &str) -> String {
         let output = self.start(line).wait_with_output().expect("it ends");
-        let told = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        let told = told(&output);
         assert!(output.status.success(), "{line}: {told}");
         told
     }

@@ -1,7 +1,7 @@
 //! `holdfast export`: what comes out of a data folder is what was in it, as another server of ours and a real Redis see it.
 
 use crate::harness::{
-    self, Folder, Redis, Rng, Server, long_form, run,
+    self, Folder, Redis, Rng, Server, long_form, program,
     sample::{LATE_MS, known_to_redis, make_data, state},
     seed,
     transfers::call,
@@ -15,13 +15,6 @@ use std::{
 
 fn start_in(folder: Folder) -> Server {
     Server::start_in(folder, &["--appendfsync", "no"])
-}
-
-/// Runs the program; whether it ended well, and what it printed.
-fn program(args: &[&str]) -> (bool, String) {
-    let output = run(args);
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-    (output.status.success(), text)
 }
 
 fn export(folder: &Folder, file: &str, more: &[&str]) -> (bool, String) {

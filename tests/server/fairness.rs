@@ -2,7 +2,7 @@
 //! up another client. The bounds hold on a busy machine; `HOLDFAST_FAIRNESS_US=5000` asserts the 99th percentile that a
 //! quiet one reaches (a release build on a core of its own).
 
-use crate::harness::{self, Client, Rng, Server, bulk, bulks, long_form, number, seed};
+use crate::harness::{self, Client, EndOnDrop, Rng, Server, bulk, bulks, long_form, number, seed};
 use holdfast_resp::{Reply, write_command};
 use holdfast_store::hash_slot;
 use std::{
@@ -62,6 +62,7 @@ fn scripts(mut client: Client, stop: &AtomicBool) -> usize {
 
 /// What GETs take while others are at work, for some seconds.
 fn gets(mut client: Client, stop: &AtomicBool) -> Vec<Duration> {
+    let _end = EndOnDrop(stop);
     assert_apart(&["third", SCRIPTS_KEY]);
     assert_eq!(client.call("set third 3"), harness::ok());
     let time = Duration::from_secs(long_form("HOLDFAST_FAIRNESS_SECONDS", 2));
@@ -72,7 +73,6 @@ fn gets(mut client: Client, stop: &AtomicBool) -> Vec<Duration> {
         took.push(asked.elapsed());
         thread::sleep(Duration::from_micros(500));
     }
-    stop.store(true, Relaxed);
     took.sort();
     took
 }

@@ -1,7 +1,7 @@
 //! The commands of graphs: replies, errors that change nothing, that vertices are sorted sets, who may change them, and a vertex with
 //! many edges.
 
-use crate::harness::{self, Client, Rng, Server, is_error, seed, show, text};
+use crate::harness::{self, Client, EndOnDrop, Rng, Server, is_error, seed, show, text};
 use holdfast_resp::Reply;
 use std::collections::BTreeSet;
 
@@ -390,6 +390,7 @@ fn both_ends_of_an_edge_change_at_once() {
     let server = Server::start(&[]);
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = EndOnDrop(&is_over);
         let writers: Vec<_> = (0..3)
             .map(|writer| {
                 let server = &server;
@@ -434,7 +435,7 @@ fn both_ends_of_an_edge_change_at_once() {
             assert!(most > 3, "no more than {most} edges at any time");
         });
         writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(end);
         reader.join().expect("no panic");
     });
 }

@@ -1,6 +1,6 @@
 //! `holdfast import`: what real servers have saved (`tests/import`, made by `tests/import/make`) comes to what they executed.
 
-use crate::harness::{self, Client, Folder, Rng, Server, is_error, number, run, seed, wait_until};
+use crate::harness::{self, Client, Folder, Rng, Server, is_error, number, run, seed, told, wait_until};
 use holdfast_resp::write_command;
 use std::{
     fs,
@@ -185,7 +185,7 @@ fn signal(process: &Child, name: &str) {
 /// Whether it ended well, and what it printed.
 fn ended(process: Child) -> (bool, String) {
     let output = process.wait_with_output().expect("its output");
-    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8"))
+    (output.status.success(), told(&output))
 }
 
 fn names_in(folder: &Folder) -> Vec<String> {

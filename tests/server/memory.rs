@@ -1,6 +1,6 @@
 //! More data than memory, and more writes than disk.
 
-use crate::harness::{Client, Rng, Server, check, is_error, number, ok, seed};
+use crate::harness::{Client, EndOnDrop, Rng, Server, check, is_error, number, ok, seed};
 use holdfast_resp::{Reply, write_command};
 use std::{
     sync::atomic::{
@@ -200,11 +200,13 @@ fn memory_is_within_its_limit_at_every_moment() {
         limit.store(bytes, SeqCst);
     };
     thread::scope(|scope| {
+        let end = EndOnDrop(&done);
         let watcher = scope.spawn(watch);
         let mut client = server.client();
         assert_eq!(write(&mut client, sizes.strings), 0);
         let is_halved = AtomicBool::new(false);
         let written = thread::scope(|scope| {
+            let end = EndOnDrop(&is_halved);
             let load = scope.spawn(|| {
                 let (mut client, mut written) = (server.client(), 0);
                 while !is_halved.load(Relaxed) {
@@ -215,7 +217,7 @@ fn memory_is_within_its_limit_at_every_moment() {
             });
             set_limit(&mut client, sizes.limit / 2);
             thread::sleep(Duration::from_millis(300));
-            is_halved.store(true, Relaxed);
+            drop(end);
             load.join().expect("a client that writes")
         });
         let halved = server.resident_bytes();
@@ -232,7 +234,7 @@ fn memory_is_within_its_limit_at_every_moment() {
             assert_eq!(refused, 0, "the hash alone has room");
             assert!(full > 100 * MIB, "{full} bytes resident before the hash");
         }
-        done.store(true, SeqCst);
+        drop(end);
         let peak = watcher.join().expect("a bound that is kept");
         eprintln!(
             "limit {} MiB: resident {} MiB at most, {} halved ({written} written), {} full, {} with the hash ({refused} refused)",

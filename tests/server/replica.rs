@@ -2,7 +2,7 @@
 //! more than is whole and right.
 
 use crate::harness::{
-    Client, Folder, Redis, Rng, Server, bulk, check, free_port, is_error, number, ok, run,
+    Client, Folder, Redis, Rng, Server, bulk, check, free_port, is_error, number, ok, program, run,
     sample::{known_to_redis, make_data, state},
     seed, show, wait_until,
 };
@@ -605,8 +605,7 @@ fn half_a_copy_is_not_served() {
 /// Compares a Redis with a server; whether they are the same, and what is told.
 fn compare(redis: &Redis, server: &Server, more: &[&str]) -> (bool, String) {
     let (from, to) = (format!("localhost:{}", redis.port()), server.folder().join("socket"));
-    let output = run(&[&["compare", &from, &to], more].concat());
-    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8"))
+    program(&[&["compare", &from, &to], more].concat())
 }
 
 #[test]

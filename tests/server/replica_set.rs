@@ -1,8 +1,8 @@
 //! Servers with one log: founded by themselves, and nothing lost when one of them is killed, stopped or cut off.
 
 use crate::harness::{
-    self, Client, Folder, Server, Set, bulk, error, free_port, http::get, is_error, number, ok, run, show,
-    wait_until,
+    self, Client, Folder, Server, Set, bulk, error, free_port, http::get, is_error, number, ok, program, run,
+    show, wait_until,
 };
 use holdfast_resp::Reply;
 use std::{
@@ -746,10 +746,9 @@ fn servers_are_restarted_in_turn_without_an_election() {
 }
 
 /// Runs the program, which must end well.
-fn program(args: &[&str]) -> String {
-    let output = run(args);
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-    assert!(output.status.success(), "{args:?}: {text}");
+fn succeeds(args: &[&str]) -> String {
+    let (is_done, text) = program(args);
+    assert!(is_done, "{args:?}: {text}");
     text
 }
 
@@ -764,22 +763,22 @@ fn backups_of_a_set_are_restored_and_served_alone_or_begin_another_set() {
         overwrite(&mut client, 1000, round);
         // So that each of them counts as many checkpoints.
         assert_eq!(client.call("DEBUG RELOAD"), ok());
-        program(&[
+        succeeds(&[
             "backup",
             "--from",
             &set.servers[leader].as_ref().expect("it runs").folder().join("socket"),
             &to,
         ]);
         let folder = set.kill(leader);
-        let told = program(&["check", &folder.join("data")]);
+        let told = succeeds(&["check", &folder.join("data")]);
         assert!(told.contains("of server "), "{told}");
         set.leader();
         set.start_in(leader, folder);
     }
-    program(&["check", &to]);
+    succeeds(&["check", &to]);
     for round in 1..4 {
         let folder = Folder::new();
-        program(&["restore", &to, &folder.join("data"), "--backup", &round.to_string()]);
+        succeeds(&["restore", &to, &folder.join("data"), "--backup", &round.to_string()]);
         // What was restored goes on, and starts again with nothing to replay.
         let server = Server::start_in(folder, &[]);
         check_overwritten(&mut server.client(), 1000, round);
@@ -789,7 +788,7 @@ fn backups_of_a_set_are_restored_and_served_alone_or_begin_another_set() {
         assert_eq!(server.client().call("SET b 1"), ok());
         let folder = server.kill();
         if round < 3 {
-            program(&["check", &folder.join("data")]);
+            succeeds(&["check", &folder.join("data")]);
             continue;
         }
         let mut folder = Some(folder);

@@ -3,7 +3,7 @@
 use crate::harness::{
     Client, Folder, Rng, Server, bulk, bulks, check, number, run,
     sample::{make_data, state},
-    seed,
+    seed, told,
 };
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -12,7 +12,7 @@ fn salvage(folder: &Folder, new: &Folder) -> (Option<i32>, String) {
     let before = bytes_of(&folder.path().join("data"));
     let output = run(&["check", "--salvage", &folder.join("data"), &new.join("data")]);
     assert!(before == bytes_of(&folder.path().join("data")), "the damaged folder was changed");
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    let text = told(&output);
     (output.status.code(), text)
 }
 

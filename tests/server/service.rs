@@ -1,6 +1,6 @@
 //! What runs the server beside a person: a service manager, health checks, a package, man and the shell.
 
-use crate::harness::{Folder, Server, free_port, ok, run};
+use crate::harness::{Folder, Server, free_port, ok, program};
 use std::{
     collections::BTreeSet,
     fs,
@@ -11,11 +11,6 @@ use std::{
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-
-fn program(args: &[&str]) -> (bool, String) {
-    let output = run(args);
-    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8"))
-}
 
 /// Whether a program is installed.
 fn has(name: &str) -> bool {

@@ -302,10 +302,7 @@ fn the_program_connects_by_tls() {
     let (ca, cert, key) = (path("ca.crt"), path("client.crt"), path("client.key"));
     let (address, other_address) = (format!("localhost:{port}"), format!("localhost:{other_port}"));
     let flags = ["--tls", "--cacert", &ca, "--cert", &cert, "--key", &key];
-    let program = |args: &[&str], flags: &[&str]| {
-        let output = harness::run(&[args, flags].concat());
-        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
-    };
+    let program = |args: &[&str], flags: &[&str]| harness::program(&[args, flags].concat());
     assert_eq!(server.client().call("SET key value"), ok());
     // A value that does not fit any buffer.
     assert_eq!(server.client().call(&format!("SET long {}", "x".repeat(5_000_000))), ok());

@@ -1,6 +1,6 @@
 //! `holdfast top`, printed and in a pseudo-terminal.
 
-use crate::harness::{PATIENCE, Server, ok, run, wait_until};
+use crate::harness::{EndOnDrop, PATIENCE, Server, ok, run, wait_until};
 use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcgetattr, tcsetwinsize},
@@ -42,15 +42,14 @@ fn a_look_tells_what_a_second_brought() {
     client.run_script("set key value => +OK\n config set slowlog-log-slower-than -1 => +OK");
     let (address, is_over) = (socket(&server), AtomicBool::new(false));
     let text = thread::scope(|scope| {
+        let _end = EndOnDrop(&is_over);
         scope.spawn(|| {
             while !is_over.load(Relaxed) {
                 assert_eq!(client.call("set key value"), ok());
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        let text = printed(&[&address, "--once"]);
-        is_over.store(true, Relaxed);
-        text
+        printed(&[&address, "--once"])
     });
     assert!(!text.contains('\x1b'), "{text:?}");
     assert!(text.starts_with(&format!("Holdfast {} at {address}, up ", env!("CARGO_PKG_VERSION"))), "{text}");

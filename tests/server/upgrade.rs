@@ -2,7 +2,7 @@
 //! midst of it leaves one that serves, or all that was acknowledged.
 
 use crate::harness::{
-    Client, Folder, Rng, Server, array, bulk, bulks, check, number, ok, seed, text, wait_until,
+    Client, EndOnDrop, Folder, Rng, Server, array, bulk, bulks, check, number, ok, seed, text, wait_until,
 };
 use holdfast_resp::{Reply, write_command};
 use std::{
@@ -163,6 +163,7 @@ fn clients_under_load_lose_nothing_and_no_command_is_executed_twice() {
     let dynasty = Dynasty::start(&[]);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let end = EndOnDrop(&stop);
         let counting: Vec<_> = (0..CLIENTS)
             .map(|at| {
                 let (client, stop) = (dynasty.client(), &stop);
@@ -183,7 +184,7 @@ fn clients_under_load_lose_nothing_and_no_command_is_executed_twice() {
             dynasty.upgrade();
         }
         thread::sleep(Duration::from_millis(100));
-        stop.store(true, Relaxed);
+        drop(end);
         assert!(connecting.join().unwrap() > 10);
         let mut client = dynasty.client();
         for (at, counted) in counting.into_iter().enumerate() {
@@ -391,6 +392,7 @@ fn whatever_ends_the_new_process_clients_are_served() {
         replace(&program, step);
         let is_late = ["ready", "go", "client", "end"].contains(&step);
         thread::scope(|scope| {
+            let end = EndOnDrop(&stop);
             let counting = scope.spawn(|| count(dynasty.client(), "counter", &stop));
             thread::sleep(Duration::from_millis(50));
             let first = dynasty.pid();
@@ -407,7 +409,7 @@ fn whatever_ends_the_new_process_clients_are_served() {
                 assert_eq!(dynasty.pid(), first);
             }
             thread::sleep(Duration::from_millis(50));
-            stop.store(true, Relaxed);
+            drop(end);
             let last = counting.join().unwrap();
             assert_eq!(dynasty.client().call("GET counter"), bulk(last.to_string()), "{step}");
         });

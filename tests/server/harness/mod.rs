@@ -20,16 +20,26 @@ pub use installed::passes_if_installed;
 pub use random::{Rng, long_form, seed};
 pub use redis::{Redis, redis_cli};
 pub use script::show;
-pub use server::{Server, check, free_port, holdfast_cluster, run};
+pub use server::{Server, check, free_port, holdfast_cluster, program, run, told};
 pub use set::Set;
 
 use std::{
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
 
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ends the threads of a test that look at a flag, also if it fails: else it would wait for them for ever.
+pub struct EndOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
 
 /// Waits until something holds; `what` says what was waited for in vain.
 pub fn wait_until(what: impl FnOnce() -> String, mut holds: impl FnMut() -> bool) {

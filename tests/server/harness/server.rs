@@ -31,17 +31,28 @@ pub fn run(args: &[&str]) -> Output {
     Output { status, stdout, stderr }
 }
 
-/// Runs `holdfast cluster`: whether it succeeded, and all that it printed.
+/// What a program printed, but for the lines that say how far it was, which it prints if it takes long.
+pub fn told(output: &Output) -> String {
+    let text = String::from_utf8([&output.stdout[..], &output.stderr].concat()).expect("UTF-8");
+    let is_progress = |line: &str| line.starts_with(['[']) && line.contains("] ") && line.contains(" % of ");
+    text.split_inclusive('\n').filter(|line| !is_progress(line)).collect()
+}
+
+/// Runs the program to its end: whether it succeeded, and what it [told].
+pub fn program(args: &[&str]) -> (bool, String) {
+    let output = run(args);
+    (output.status.success(), told(&output))
+}
+
+/// The same with `holdfast cluster`.
 pub fn holdfast_cluster(args: &[&str]) -> (bool, String) {
-    let output = run(&[&["cluster"], args].concat());
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-    (output.status.success(), text)
+    program(&[&["cluster"], args].concat())
 }
 
 /// `holdfast check` of a server's folder: whether its data is sound, and everything that was printed.
 pub fn check(folder: &Folder) -> (bool, String) {
     let output = run(&["check", &folder.join("data")]);
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    let text = told(&output);
     match output.status.code() {
         Some(0) => (true, text),
         Some(1) => (false, text),

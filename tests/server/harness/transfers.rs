@@ -1,6 +1,6 @@
 //! Writers whose transactions keep an invariant over keys of all types: a copy of the data shows by it that it is of one moment.
 
-use super::{Client, Rng, Server, number, text, wait_until};
+use super::{Client, EndOnDrop, Rng, Server, number, text, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -36,6 +36,7 @@ pub fn while_writing(
     let now = || numbers.iter().map(|number| number.load(SeqCst)).collect::<Vec<_>>();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _end = EndOnDrop(&is_over);
         for (writer, number) in (0..).zip(&numbers) {
             let (mut rng, mut client, is_over) = (Rng(rng.draw()), server.client(), &is_over);
             scope.spawn(move || {
@@ -48,7 +49,6 @@ pub fn while_writing(
         }
         wait_until(|| "the writers write".into(), || now().iter().all(|&n| n > 500));
         f(&now);
-        is_over.store(true, SeqCst);
     });
     now()
 }
