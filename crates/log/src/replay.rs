@@ -413,14 +413,16 @@ impl Segments {
     ) -> Result<()> {
         for segment in self.kept() {
             let (start, end) = (self.start_of(segment.seq), self.start_of(segment.seq + 1));
-            // A header that was read may be in the system's cache only, if its sync has failed. So it is written again where the log goes on
-            // within what it says, or another file may be used again because of it.
-            if start >= tail {
-                segment.set_entry(Entry::default());
-            } else if let Some((_, entry)) = entries.iter().find(|(seq, _)| *seq == segment.seq) {
-                self.write_header(&segment, mark, *entry)?;
-            } else if end > mark || moving.contains(&segment.seq) {
-                self.write_header(&segment, mark, segment.entry())?;
+            let noted = entries.iter().find(|(seq, _)| *seq == segment.seq);
+            let entry = match noted {
+                _ if start >= tail => Entry::default(),
+                Some((_, entry)) => *entry,
+                None => segment.entry(),
+            };
+            // A header that was read may be in the system's cache only, if its sync has failed. So those are written again within which, or
+            // behind which, the log goes on, and those because of which another file may be used again.
+            if end > mark || noted.is_some() || moving.contains(&segment.seq) {
+                self.write_header(&segment, mark, entry)?;
             }
         }
         self.settle(mark, tail, torn_end)

@@ -233,6 +233,30 @@ fn a_failing_device_latches_and_what_is_found_later_is_durable() {
     }
 }
 
+/// A start finds headers of segments that are prepared in the system's cache only. Where room is short several are, one behind another.
+#[test]
+fn no_prepared_segment_is_missing_before_later_ones() {
+    for seed in seeds(80) {
+        let (mut io, o) = (SimIo::new(seed), LogOptions { max_segments: 8, ..options() });
+        let log = Log::create(Arc::new(io.clone()), o.clone()).expect("a new log");
+        io.fault(Fault::write(&format!("log/{:08x}", 1 + seed % 4)).after(seed / 4 % 2));
+        log.append(b"first");
+        let _ = log.commit_once();
+        assert!(log.failed().is_some());
+        drop(log);
+        io.clear_faults();
+        let (log, ..) = open(Arc::new(io.clone()), o.clone(), FIRST_LSN).expect("open");
+        log.append(b"second");
+        log.commit_once().expect("commit");
+        assert_eq!(log.stats().segments, 5, "those behind are prepared, too");
+        drop(log);
+        io = io.crash();
+        let (_, _, replayed) =
+            open(Arc::new(io), o, FIRST_LSN).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert_eq!(replayed.last().map(|(_, payload)| &payload[..]), Some(&b"second"[..]), "seed {seed}");
+    }
+}
+
 /// The power goes again and again while the header of the last segment is written: one of its two copies is always whole.
 #[test]
 fn a_header_that_was_cut_off_is_whole_before_its_copy_is_written() {
