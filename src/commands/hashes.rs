@@ -3,10 +3,7 @@
 use crate::{
     command::error::NOT_INTEGER,
     commands::{prelude::*, scan},
-    util::{
-        extended::{Extended, NoNumber},
-        random::random,
-    },
+    util::extended::{Extended, NoNumber},
 };
 use holdfast_resp::{Proto, parse_int};
 use holdfast_store::hash::{Expiry, Field, Hash, Value};
@@ -131,7 +128,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of fields returned",
         ..READ
     }
-    .by(Keyed(hrandfield)),
+    .by(Keyed(hrandfield))
+    .using(uses::random),
     Command {
         name: "hscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOVALUES]",
@@ -325,7 +323,7 @@ fn hincrbyfloat(call: &mut Call, txn: &mut Txn) -> Answer {
 fn hrandfield(call: &mut Call, txn: &mut Txn) -> Answer {
     if call.args.len() == 2 {
         let hash = txn.hash_at(call.db(), call.args.at(1))?;
-        let field = hash.and_then(|hash| hash.random(random));
+        let field = hash.and_then(|hash| hash.random(call.draws()));
         write_value(&mut call.out, field.map(|field| field.name));
         return Ok(Done);
     }
@@ -353,14 +351,15 @@ fn hrandfield(call: &mut Call, txn: &mut Txn) -> Answer {
         }
         write_field(out, field, shown);
     };
+    let mut draws = call.draws();
     if count < 0 {
         let count = count.unsigned_abs();
         call.out.array(count as usize * flat);
         call.repeat(count, |out| {
-            write(out, &hash.random(random).expect("a hash that is not empty"));
+            write(out, &hash.random(&mut draws).expect("a hash that is not empty"));
         })?;
     } else {
-        let fields = hash.sample(count as usize, random);
+        let fields = hash.sample(count as usize, draws);
         call.out.array(fields.len() * flat);
         fields.iter().for_each(|field| write(&mut call.out, field));
     }

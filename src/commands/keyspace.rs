@@ -234,20 +234,15 @@ fn randomkey(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
             return Ok(Done);
         }
     }
-    // Within EXEC and scripts, the next run draws the same.
-    let before = call.session.draws.clone().unwrap_or_default();
-    let mut draws = before.clone();
+    let mut draws = call.session.draws.clone();
     let step = keyspace.random_key(call.db(), || draws.u64(..))?;
     match keyspace.names(step)? {
         Names::Known(names) => match names.first() {
             Some((key, _)) => call.out.bulk(key),
             None => call.out.null(),
         },
-        Names::Cold(cold) => {
-            call.session.draws = Some(before);
-            return Ok(Fetch(cold));
-        }
+        Names::Cold(cold) => return Ok(Fetch(cold)),
     }
-    call.session.draws = call.session.in_exec.then_some(draws);
+    call.session.draws = draws;
     Ok(Done)
 }

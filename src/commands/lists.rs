@@ -76,7 +76,7 @@ pub static COMMANDS: &[Row] = &[
         ..READ
     }
     .by(Keyed(|call, txn| multi_pop(call, txn, true)))
-    .using(uses::ends),
+    .using(|args| uses::popped(args, 2)),
     Command {
         name: "blpop",
         syntax: "key... timeout:d",
@@ -155,7 +155,7 @@ pub static COMMANDS: &[Row] = &[
         ..READ
     }
     .by(Keyed(|call, txn| multi_pop(call, txn, false)))
-    .using(uses::ends),
+    .using(|args| uses::popped(args, 1)),
     Command {
         name: "lpop",
         syntax: "key [count:i@6.2.0]",

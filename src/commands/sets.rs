@@ -1,10 +1,7 @@
 //! Sets.
 
 use super::hashes::random_count;
-use crate::{
-    commands::{prelude::*, scan},
-    util::random::random,
-};
+use crate::commands::{prelude::*, scan};
 use holdfast_resp::parse_int;
 use holdfast_store::set::{Combine, Set};
 
@@ -150,7 +147,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) without the count argument, otherwise O(N) where N is the value of the passed count.",
         ..READ
     }
-    .by(Keyed(spop)),
+    .by(Keyed(spop))
+    .using(uses::random),
     Command {
         name: "srandmember",
         syntax: "key [count:i@2.6.0]",
@@ -159,7 +157,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) without the count argument, otherwise O(N) where N is the absolute value of the passed count.",
         ..READ
     }
-    .by(Keyed(srandmember)),
+    .by(Keyed(srandmember))
+    .using(uses::random),
     Command {
         name: "srem",
         syntax: "key member...",
@@ -298,7 +297,8 @@ fn sintercard(call: &mut Call, txn: &mut Txn) -> Answer {
 fn spop(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     if call.args.len() == 2 {
-        let popped = txn.set_pop(db, key, 1, random, |member| call.out.bulk(member))?;
+        let draws = call.draws();
+        let popped = txn.set_pop(db, key, 1, draws, |member| call.out.bulk(member))?;
         match popped {
             0 => call.out.null(),
             _ => call.notify_taken(txn, Class::SET, "spop", key),
@@ -312,7 +312,8 @@ fn spop(call: &mut Call, txn: &mut Txn) -> Answer {
     let count = count.ok_or(Stop::new("ERR value is out of range, must be positive"))? as u64;
     let len = txn.set_at(db, key)?.map_or(0, Set::len);
     call.out.set(count.min(len) as usize);
-    if txn.set_pop(db, key, count, random, |member| call.out.bulk(member))? > 0 {
+    let draws = call.draws();
+    if txn.set_pop(db, key, count, draws, |member| call.out.bulk(member))? > 0 {
         call.notify_taken(txn, Class::SET, "spop", key);
     }
     Ok(Done)
@@ -322,7 +323,10 @@ fn srandmember(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     if call.args.len() == 2 {
         match txn.set_at(db, key)? {
-            Some(set) => call.out.bulk(&*set.random(random)),
+            Some(set) => {
+                let draws = call.draws();
+                call.out.bulk(&*set.random(draws));
+            }
             None => call.out.null(),
         }
         return Ok(Done);
@@ -335,12 +339,13 @@ fn srandmember(call: &mut Call, txn: &mut Txn) -> Answer {
         call.out.array(0);
         return Ok(Done);
     };
+    let mut draws = call.draws();
     if count < 0 {
         let count = count.unsigned_abs();
         call.out.array(count as usize);
-        call.repeat(count, |out| out.bulk(&*set.random(random)))?;
+        call.repeat(count, |out| out.bulk(&*set.random(&mut draws)))?;
     } else {
-        let members = set.sample(count as usize, random);
+        let members = set.sample(count as usize, draws);
         call.out.array(members.len());
         members.iter().for_each(|member| call.out.bulk(&**member));
     }

@@ -181,7 +181,7 @@ fn exec(call: &mut Call) -> Answer {
     let (own_id, db, notifications) =
         (call.session.client.command(), call.session.db, call.turn.notification_count());
     let place = call.out.defer();
-    let draws = call.session.draws.get_or_insert_with(fastrand::Rng::new).clone();
+    let draws = call.session.draws.clone();
     call.out.array(multi.queue.len());
     call.session.in_exec = true;
     let mut result = Done;
@@ -209,10 +209,9 @@ fn exec(call: &mut Call) -> Answer {
         call.turn.forget_notifications(notifications);
         call.out.rewind(place);
         (call.session.db, call.session.watched) = (db, watched);
-        call.session.draws = Some(draws);
+        call.session.draws = draws;
         return Ok(begin_again(call, txn, multi, result));
     }
-    call.session.draws = None;
     watched.clear(&mut txn);
     call.turn.commit(&mut txn);
     Ok(result)
@@ -285,7 +284,7 @@ fn touches_kept(rows: &Rows, txn: &Txn, db: u8, multi: &Multi) -> bool {
 fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
     let databases = call.server().config.number(Opt::Databases);
     let mut logical = call.session.db as u8;
-    let mut cold: Vec<Cold> = Vec::new();
+    let (mut cold, mut draws) = (Vec::<Cold>::new(), call.session.draws.clone());
     for queued in &multi.queue {
         let invocation = invocation(call.rows(), queued);
         if invocation.command().name == "select" {
@@ -296,7 +295,7 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
         cold.extend(cold_values(txn, db, &invocation));
         let room = PAGES_MAX.saturating_sub(cold.len());
         // The command that meets a damaged page replies with the error.
-        cold.extend(absent_pages(txn, db, &invocation, room).unwrap_or_default());
+        cold.extend(absent_pages(txn, db, &invocation, &mut draws, room).unwrap_or_default());
     }
     cold.dedup();
     cold

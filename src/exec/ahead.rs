@@ -14,7 +14,7 @@ use crate::{
     session::Session,
 };
 use holdfast_resp::Args;
-use holdfast_store::Cold;
+use holdfast_store::{Cold, Use};
 
 /// Keys of such commands that are looked at.
 const KEYS_MAX: usize = 64;
@@ -24,14 +24,18 @@ const BYTES_MAX: usize = 1 << 20;
 const PAGES_MAX: usize = 64;
 
 impl Turn<'_> {
-    /// What is cold of what commands will need that come next. It is only a guess, since others run before them. `None`: the keys
-    /// are locked for long.
+    /// What is cold of what commands will need that come behind the first of these, which waits. It is only a guess, since others run before
+    /// them. `None`: the keys are locked for long.
     pub fn look_ahead<'a>(
         &self,
         session: &Session,
-        commands: impl Iterator<Item = Args<'a>>,
+        mut commands: impl Iterator<Item = Args<'a>>,
     ) -> Option<Vec<Cold>> {
         let store = &self.worker.server.store;
+        let mut draws = session.draws.clone();
+        if commands.next().is_some_and(|first| self.chooses_at_random(first)) {
+            draws.u64(..);
+        }
         let (mut keys, mut read, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         for args in commands {
             let Some((id, row)) = self.keyed_row(args) else { continue };
@@ -58,7 +62,7 @@ impl Turn<'_> {
         for (id, row, args, keys) in &calls {
             let invocation = Invocation { id: *id, row, args: *args, keys, expected: None };
             // What is damaged is told by the command that meets it.
-            cold.extend(absent_pages(&mut txn, db, &invocation, PAGES_MAX).unwrap_or_default());
+            cold.extend(absent_pages(&mut txn, db, &invocation, &mut draws, PAGES_MAX).unwrap_or_default());
         }
         txn.take_changes();
         let mut bytes = 0;
@@ -67,6 +71,11 @@ impl Turn<'_> {
             bytes <= BYTES_MAX
         });
         Some(cold)
+    }
+
+    fn chooses_at_random(&self, args: Args) -> bool {
+        let uses = self.keyed_row(args).and_then(|(_, row)| row.uses);
+        uses.is_some_and(|uses| uses(args).iter().any(|used| matches!(used, Use::Random { .. })))
     }
 
     /// The row of a command whose keys tell what it locks.

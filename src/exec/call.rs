@@ -120,6 +120,12 @@ impl<'a> Call<'a> {
         unknown_subcommand(self.command, self.args)
     }
 
+    /// What it chooses at random by: the same draws by which [`Use::Random`](holdfast_store::Use::Random) has looked for what it
+    /// will choose. To be asked for once, and when nothing has the call run again any more.
+    pub fn draws(&mut self) -> impl FnMut() -> u64 + use<> {
+        holdfast_store::draws(self.session.draws.u64(..))
+    }
+
     /// Calls `each` to write a part of the reply, `times` times. How often is cheap for a client to say, so that the reply
     /// is limited.
     pub fn repeat(&mut self, times: u64, mut each: impl FnMut(&mut Writer)) -> Result<(), Stop> {

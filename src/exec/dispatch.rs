@@ -271,7 +271,10 @@ impl Turn<'_> {
         }
         self.set_expiry(session, txn, command.flags.has(Flags::WRITE));
         let absent = match row.handler {
-            Handler::Keyed(_) => absent_pages(txn, store.database(session.db as u8), invocation, PAGES_MAX),
+            Handler::Keyed(_) => {
+                let db = store.database(session.db as u8);
+                absent_pages(txn, db, invocation, &mut session.draws.clone(), PAGES_MAX)
+            }
             _ => Ok(Vec::new()),
         };
         let mut last = args;

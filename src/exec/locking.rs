@@ -4,7 +4,7 @@ use crate::{
     command::{Flags, keys::reads_value},
     exec::{handler::Handler, invocation::Invocation},
 };
-use holdfast_store::{Begun, Cold, Error, Store, Txn};
+use holdfast_store::{Begun, Cold, Error, Store, Txn, Use};
 
 /// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
 /// finds the same fault before it looks at a key.
@@ -33,19 +33,27 @@ pub fn cold_values(txn: &mut Txn, db: u8, invocation: &Invocation) -> Vec<Cold> 
 /// Pages that are fetched for a command at the same time; one that wants more looks again when it has them.
 pub const PAGES_MAX: usize = 4096;
 
-/// The pages of the heap that a call will use, as far as its arguments tell, and that have to be fetched first: so many at most.
+/// The pages of the heap that a call will use, as far as its arguments and what it draws tell, and that have to be fetched first: so many
+/// at most.
 #[inline]
 pub fn absent_pages(
     txn: &mut Txn,
     db: u8,
     invocation: &Invocation,
+    draws: &mut fastrand::Rng,
     pages_max: usize,
 ) -> Result<Vec<Cold>, Error> {
     match invocation.row.uses {
         Some(uses) if txn.has_absent() => {
             let keys = invocation.all_keys().map(|(key, _)| key);
             let writes = invocation.command().flags.has(Flags::WRITE);
-            txn.absent(db, keys, &uses(invocation.args), writes, pages_max)
+            let mut uses = uses(invocation.args);
+            for used in &mut uses {
+                if let Use::Random { seed, .. } = used {
+                    *seed = draws.u64(..);
+                }
+            }
+            txn.absent(db, keys, &uses, writes, pages_max)
         }
         _ => Ok(Vec::new()),
     }

@@ -234,7 +234,6 @@ fn execute(
     let start = turn.now();
     call.session.in_exec = true;
     call.session.in_script = true;
-    let draws_before = call.session.draws.get_or_insert_with(fastrand::Rng::new).clone();
     let (keys, args) = (call.args.from(3).first(count), call.args.from(3 + count));
     let mut host = Run {
         turn,
@@ -273,7 +272,9 @@ fn execute(
     call.session.in_script = false;
     if !was_in_exec {
         call.session.time = None;
-        call.session.draws = if begins_again { Some(draws_before) } else { draws };
+        if begins_again {
+            call.session.draws = draws;
+        }
     }
     // The time that its commands took is its own.
     turn.set_now(start);

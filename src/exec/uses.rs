@@ -1,9 +1,9 @@
 //! What of its keys' values a call uses, as its arguments tell: so what is not in memory can be fetched before the call runs.
 
 use holdfast_resp::{Args, parse_int};
-use holdfast_store::Use;
+use holdfast_store::{Use, Wanted};
 
-/// Tells it of a call; see [`Row::uses`](super::handler::Row::uses).
+/// Tells it of a call; see [`Row::uses`](super::handler::Row::uses). The seeds of what is chosen at random are put in by who asks.
 pub type Uses = for<'a> fn(Args<'a>) -> Vec<Use<'a>>;
 
 /// The element that follows the key.
@@ -38,6 +38,29 @@ pub fn last(args: Args) -> Vec<Use> {
 
 fn count(args: Args) -> i64 {
     args.get(2).and_then(parse_int).unwrap_or(1).max(1)
+}
+
+/// As many chosen at random as the argument behind the key says, or one; below zero, each is chosen anew.
+pub fn random(args: Args) -> Vec<Use> {
+    let wanted = match args.get(2).map(parse_int) {
+        None => Wanted::Any(1),
+        Some(Some(count)) if count >= 0 => Wanted::Different(count as u64),
+        Some(Some(count)) => Wanted::Any(count.unsigned_abs()),
+        Some(None) => return Vec::new(),
+    };
+    vec![Use::Random { wanted, seed: 0 }]
+}
+
+/// As many popped from several keys as the arguments behind their number, which is argument `at`, say.
+pub fn popped(args: Args, at: usize) -> Vec<Use> {
+    let keys = args.get(at).and_then(parse_int).and_then(|keys| usize::try_from(keys).ok());
+    let Some(end) = keys.and_then(|keys| keys.checked_add(at + 1)).filter(|&end| end < args.len()) else {
+        return Vec::new();
+    };
+    let is_first = args[end].eq_ignore_ascii_case(b"left") || args[end].eq_ignore_ascii_case(b"min");
+    let count = args.get(end + 2).and_then(parse_int).unwrap_or(1).max(1);
+    let (first, last) = if is_first { (0, count - 1) } else { (-count, -1) };
+    vec![Use::Positions { first, last, reverse: false }]
 }
 
 /// Whole strings.

@@ -272,7 +272,7 @@ impl Connection {
         if !self.parser.has_ahead() || self.session.multi.is_some() {
             return Some(Vec::new());
         }
-        let commands = self.parser.upcoming(&self.input[self.head..]).skip(1);
+        let commands = self.parser.upcoming(&self.input[self.head..]);
         turn.look_ahead(&self.session, commands)
     }
 

@@ -72,8 +72,8 @@ pub struct Session {
     pub waiting: Option<Waiting>,
     /// Its place among those that wait for room to write.
     pub ticket: Option<Ticket>,
-    /// What RANDOMKEY draws next, if another run has to draw the same.
-    pub draws: Option<fastrand::Rng>,
+    /// What its commands draw next. One that runs again draws the same.
+    pub draws: fastrand::Rng,
     /// What the server keeps for a backup that it has begun.
     pub backup: Option<Lease>,
     /// What REPLCONF has said.
@@ -176,7 +176,7 @@ impl Session {
             watched: Watched::default(),
             waiting: None,
             ticket: None,
-            draws: None,
+            draws: fastrand::Rng::new(),
             backup: None,
             snapshot: SnapshotRequest::default(),
             progress: None,

@@ -42,7 +42,11 @@ pub use backup::{
     point::{RestorePoint, Until},
 };
 pub use cache::uses::Uses;
-pub use collections::{Limits, positions_between, redo_max, uses::Use};
+pub use collections::{
+    Limits, positions_between, redo_max,
+    sample::{Wanted, draws},
+    uses::Use,
+};
 pub use engine::locks::{LockBusy, ReleasedLocks};
 pub use format::{
     bytes_written::{BytesWritten, WriteCause},

@@ -91,7 +91,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Queries a geospatial index for members within a distance from a coordinate, optionally stores the result.",
         ..STORING_RADIUS
     }
-    .by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: true }))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: true })))
+    .using(search::of_circle),
     Command {
         name: "georadius_ro",
         syntax: "key longitude:d latitude:d radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY@6.2.0])] [order<ASC|DESC>]",
@@ -99,7 +100,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns members from a geospatial index that are within a distance from a coordinate.",
         ..RADIUS
     }
-    .by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: false }))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: false })))
+    .using(search::of_circle),
     Command {
         name: "georadiusbymember",
         syntax: "key member radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY])] [order<ASC|DESC>] [store<STORE=storekey:k1~key|STOREDIST=storedistkey:k2~key>]",
@@ -108,7 +110,7 @@ pub static COMMANDS: &[Row] = &[
         ..STORING_RADIUS
     }
     .by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: true })))
-    .using(uses::element),
+    .using(search::of_circle_around),
     Command {
         name: "georadiusbymember_ro",
         syntax: "key member radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY])] [order<ASC|DESC>]",
@@ -117,14 +119,15 @@ pub static COMMANDS: &[Row] = &[
         ..RADIUS
     }
     .by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: false })))
-    .using(uses::element),
+    .using(search::of_circle_around),
     Command {
         name: "geosearch",
         syntax: "key from<FROMMEMBER=member|FROMLONLAT=fromlonlat(longitude:d latitude:d)> by<circle(BYRADIUS=radius:d unit<M|KM|FT|MI>)|box(BYBOX=width:d height:d unit<M|KM|FT|MI>)> [order<ASC|DESC>] [count-block(COUNT=count:i [ANY])] [WITHCOORD] [WITHDIST] [WITHHASH]",
         summary: "Queries a geospatial index for members inside an area of a box or a circle.",
         ..SEARCH
     }
-    .by(Keyed(|call, txn| search::search(call, txn, Kind::Search))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::Search)))
+    .using(|args| search::of_area(args, 2)),
     Command {
         name: "geosearchstore",
         syntax: "destination:k source:k1 from<FROMMEMBER=member|FROMLONLAT=fromlonlat(longitude:d latitude:d)> by<circle(BYRADIUS=radius:d unit<M|KM|FT|MI>)|box(BYBOX=width:d height:d unit<M|KM|FT|MI>)> [order<ASC|DESC>] [count-block(COUNT=count:i [ANY])] [STOREDIST]",
@@ -133,7 +136,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Queries a geospatial index for members inside an area of a box or a circle, optionally stores the result.",
         ..SEARCH
     }
-    .by(Keyed(|call, txn| search::search(call, txn, Kind::SearchStore))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::SearchStore)))
+    .using(|args| search::of_area(args, 3)),
 ];
 
 /// The members that GEOADD names, each behind its coordinates.
@@ -153,8 +157,13 @@ fn position(call: &Call, at: usize) -> Result<Position, Stop> {
 
 /// An argument as a number of metres.
 fn unit(call: &Call, at: usize) -> Result<f64, Stop> {
+    metres(call.args.at(at)).ok_or(BAD_UNIT)
+}
+
+/// How many metres a unit has.
+fn metres(unit: &[u8]) -> Option<f64> {
     const UNITS: [(&str, f64); 4] = [("m", 1.0), ("km", 1000.0), ("ft", 0.3048), ("mi", 1609.34)];
-    UNITS.iter().find(|(name, _)| call.is(at, name)).map(|(_, metres)| *metres).ok_or(BAD_UNIT)
+    UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name.as_bytes())).map(|(_, metres)| *metres)
 }
 
 /// Longitude and latitude.

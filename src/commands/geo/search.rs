@@ -1,9 +1,10 @@
 //! GEOSEARCH, GEORADIUS and the like: members in an area, to read or to store.
 
-use super::{READ_KEY, STORED, number, position, unit, write_distance, write_position};
+use super::{READ_KEY, STORED, metres, number, position, unit, write_distance, write_position};
 use crate::commands::prelude::*;
+use holdfast_resp::parse_double;
 use holdfast_store::{
-    geo::{Place, Position, Shape},
+    geo::{self, Centre, Place, Position, Shape},
     zset::Zset,
 };
 
@@ -40,6 +41,56 @@ pub fn find_keys(args: Args, found: &mut dyn FnMut(usize, KeyAccess)) {
         }
         at += 1;
     }
+}
+
+/// What GEORADIUS uses; arguments that are wrong use nothing.
+pub fn of_circle(args: Args) -> Vec<Use> {
+    area(place(args, 2), circle(args, 4))
+}
+
+/// What GEORADIUSBYMEMBER uses.
+pub fn of_circle_around(args: Args) -> Vec<Use> {
+    area(args.get(2).map(Centre::Member), circle(args, 3))
+}
+
+/// What GEOSEARCH uses, whose options begin at an argument.
+pub fn of_area(args: Args, options: usize) -> Vec<Use> {
+    let (mut centre, mut shape) = (None, None);
+    for at in options..args.len() {
+        let is = |word: &str| args[at].eq_ignore_ascii_case(word.as_bytes());
+        if is("frommember") {
+            centre = args.get(at + 1).map(Centre::Member);
+        } else if is("fromlonlat") {
+            centre = place(args, at + 1);
+        } else if is("byradius") {
+            shape = circle(args, at + 1);
+        } else if is("bybox") {
+            let sides = [length(args, at + 1, at + 3), length(args, at + 2, at + 3)];
+            if let [Some(width), Some(height)] = sides {
+                shape = Some(Shape::Box { width, height });
+            }
+        }
+    }
+    area(centre, shape)
+}
+
+fn area<'a>(centre: Option<Centre<'a>>, shape: Option<Shape>) -> Vec<Use<'a>> {
+    centre.zip(shape).map_or(Vec::new(), |(centre, shape)| geo::uses(centre, shape))
+}
+
+fn place(args: Args, at: usize) -> Option<Centre> {
+    let [longitude, latitude] = [at, at + 1].map(|at| args.get(at).and_then(parse_double));
+    Position::new(longitude?, latitude?).map(Centre::At)
+}
+
+fn circle(args: Args, at: usize) -> Option<Shape> {
+    length(args, at, at + 1).map(Shape::Circle)
+}
+
+/// A length in metres, by its number and its unit.
+fn length(args: Args, at: usize, unit: usize) -> Option<f64> {
+    let number = args.get(at).and_then(parse_double).filter(|number| *number >= 0.0);
+    Some(number? * metres(args.get(unit)?)?)
 }
 
 /// What is searched for and how the result is shown.

@@ -1,10 +1,7 @@
 //! What is done with members that are named, or drawn at random.
 
 use super::write_scored;
-use crate::{
-    commands::{hashes::random_count, prelude::*, scan},
-    util::random::random,
-};
+use crate::commands::{hashes::random_count, prelude::*, scan};
 use holdfast_resp::{Proto, parse_double, write_double};
 use holdfast_store::zset::{AddOptions, Incremented};
 
@@ -173,7 +170,10 @@ pub fn zrandmember(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     if call.args.len() == 2 {
         match txn.zset_at(db, key)? {
-            Some(zset) => call.out.bulk(zset.random(random).0),
+            Some(zset) => {
+                let draws = call.draws();
+                call.out.bulk(zset.random(draws).0);
+            }
             None => call.out.null(),
         }
         return Ok(Done);
@@ -192,12 +192,13 @@ pub fn zrandmember(call: &mut Call, txn: &mut Txn) -> Answer {
         return Ok(Done);
     };
     let flat = if with_scores && call.out.proto() == Proto::Resp2 { 2 } else { 1 };
+    let mut draws = call.draws();
     if count < 0 {
         let count = count.unsigned_abs();
         call.out.array(count as usize * flat);
-        call.repeat(count, |out| write_scored(out, zset.random(random), with_scores))?;
+        call.repeat(count, |out| write_scored(out, zset.random(&mut draws), with_scores))?;
     } else {
-        let members = zset.sample(count as usize, random);
+        let members = zset.sample(count as usize, draws);
         call.out.array(members.len() * flat);
         members.into_iter().for_each(|scored| write_scored(&mut call.out, scored, with_scores));
     }

@@ -82,7 +82,7 @@ pub static COMMANDS: &[Row] = &[
         ..BASE
     }
     .by(Keyed(|call, txn| pops::multi_pop(call, txn, true)))
-    .using(uses::ends),
+    .using(|args| uses::popped(args, 2)),
     Command {
         name: "bzpopmax",
         syntax: "key... timeout:d",
@@ -207,7 +207,7 @@ pub static COMMANDS: &[Row] = &[
         ..BASE
     }
     .by(Keyed(|call, txn| pops::multi_pop(call, txn, false)))
-    .using(uses::ends),
+    .using(|args| uses::popped(args, 1)),
     Command {
         name: "zmscore",
         syntax: "key member...",
@@ -242,7 +242,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements returned",
         ..BASE
     }
-    .by(Keyed(members::zrandmember)),
+    .by(Keyed(members::zrandmember))
+    .using(uses::random),
     Command {
         name: "zrange",
         syntax: "key start stop [sortby@6.2.0<BYSCORE|BYLEX>] [REV@6.2.0] [LIMIT=limit@6.2.0(offset:i count:i)] [WITHSCORES]",

@@ -58,7 +58,7 @@ impl Connection {
         self.waits_until = self.session.waiting.as_ref().and_then(|waiting| waiting.until);
         let session = &mut self.session;
         session.stop_waiting(&self.shared.worker.server);
-        (session.ticket, session.progress, session.draws) = (None, None, None);
+        (session.ticket, session.progress) = (None, None);
         session.fetched.clear();
     }
 

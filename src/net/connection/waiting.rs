@@ -102,7 +102,6 @@ impl Connection {
         self.session.fetched.clear();
         self.session.progress = None;
         self.session.spent_ns = 0;
-        self.session.draws = None;
         Ok(())
     }
 

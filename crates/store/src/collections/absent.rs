@@ -44,6 +44,11 @@ impl<'a> Finder<'a> {
         }
     }
 
+    /// Whether it has found as many as it may.
+    pub(super) fn is_full(&self) -> bool {
+        self.pages.borrow().len() >= self.pages_max
+    }
+
     /// Goes on to what else is wanted.
     pub(super) fn go_on(&self, _looked: Result<(), Absent>) {}
 }

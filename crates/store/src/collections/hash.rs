@@ -84,6 +84,11 @@ pub fn look(finder: &Finder, cx: Context, obj: u64, name: &[u8]) -> Result<(), A
     Large::of(obj).look(finder, cx.hasher.hash(name))
 }
 
+/// Looks for what so many random fields of a large hash are found by, and for them.
+pub fn look_at_random(finder: &Finder, obj: u64, wanted: u64, random: impl FnMut() -> u64) {
+    Large::of(obj).look_at_random(finder, (len(finder.arena, obj), wanted), random);
+}
+
 /// Looks for all of a large hash.
 pub fn look_at_all(finder: &Finder, obj: u64) {
     Large::of(obj).look_at_all(finder);

@@ -19,7 +19,7 @@ pub mod object;
 mod ordered;
 pub mod packed;
 pub mod run;
-mod sample;
+pub mod sample;
 pub mod serial;
 pub mod set;
 pub mod stream;

@@ -30,6 +30,8 @@ const ALL_ENTRIES: u32 = (1 << ENTRIES) - 1;
 const ENTRY: usize = 16;
 /// Two sibling buckets with no more entries than this become one.
 const MERGE: usize = 8;
+/// Buckets that are tried for a random entry, on average.
+const TRIES: u64 = 4;
 /// Log2 of the slots of a node that does not double any more.
 const NODE_BITS_MAX: u32 = 8;
 
@@ -124,6 +126,27 @@ struct Place {
     node_bits: u32,
     /// Bits of the hash that lead to the node.
     depth: u32,
+}
+
+/// A try of [`Table::random`]. Each takes as many random words, whatever comes of it, so that it is known what the next one is.
+struct Draw {
+    hash: u64,
+    chance: u64,
+    nth: u64,
+}
+
+impl Draw {
+    fn new(random: &mut impl FnMut() -> u64) -> Draw {
+        Draw { hash: random(), chance: random(), nth: random() }
+    }
+
+    /// The index of an entry of a bucket, if that is accepted: in proportion to its density, relative to [`TRIES`] times the mean.
+    fn accept(&self, used: u32, depth: u32, count: u64) -> Option<usize> {
+        let density = u128::from(used.count_ones()) << depth;
+        let is_accepted = density > (u128::from(self.chance) * u128::from(TRIES) * u128::from(count)) >> 64;
+        let nth = (u128::from(self.nth) * u128::from(used.count_ones())) >> 64;
+        is_accepted.then(|| Ones(used).nth(nth as usize).expect("fewer than the entries in use"))
+    }
 }
 
 impl Place {
@@ -316,15 +339,40 @@ impl Table {
     /// is denser than that, about one in 100,000, is not given its due.
     pub fn random(self, arena: &Arena, count: u64, mut random: impl FnMut() -> u64) -> Found {
         loop {
-            let place = self.descend(arena, random());
-            let used = in_use(arena, place.bucket);
-            let density = u128::from(used.count_ones()) << place.bucket_depth();
-            if density > (u128::from(random()) * u128::from(count)) >> 62 {
-                let nth = (u128::from(random()) * u128::from(used.count_ones())) >> 64;
-                let index = Ones(used).nth(nth as usize).expect("fewer than the entries in use");
+            let draw = Draw::new(&mut random);
+            let place = self.descend(arena, draw.hash);
+            if let Some(index) = draw.accept(in_use(arena, place.bucket), place.bucket_depth(), count) {
                 let entry = entry_at(place.bucket, index);
                 let (word, hash) = (arena.u64(entry), arena.u64(entry + 8));
                 return Found { word, hash, bucket: place.bucket, index };
+            }
+        }
+    }
+
+    /// Looks for the buckets that `wanted` calls of [`Table::random`] will use, and passes the words that they will find to `each`, as far as `look`
+    /// does not fail, while `goes_on`. Whether a bucket that is not in memory is accepted is not known: as many are looked for as are
+    /// tried on average.
+    pub fn try_random<E>(
+        self,
+        arena: &Arena,
+        (count, wanted): (u64, u64),
+        look: impl Fn(u64, usize) -> Result<(), E>,
+        goes_on: impl Fn() -> bool,
+        mut random: impl FnMut() -> u64,
+        mut each: impl FnMut(u64),
+    ) {
+        let mut left = wanted.saturating_mul(TRIES);
+        while left > 0 && goes_on() {
+            let draw = Draw::new(&mut random);
+            let Ok((bucket, depth)) = self.try_bucket(arena, draw.hash, &look) else {
+                left -= 1;
+                continue;
+            };
+            if look(bucket, BUCKET).is_err() {
+                left -= 1;
+            } else if let Some(index) = draw.accept(in_use(arena, bucket), depth, count) {
+                each(arena.u64(entry_at(bucket, index)));
+                left = left.saturating_sub(TRIES);
             }
         }
     }
@@ -407,28 +455,29 @@ impl Table {
     /// The bucket of a hash.
     #[inline]
     fn bucket(self, arena: &Arena, hash: u64) -> u64 {
-        let Ok(bucket) = self.try_bucket(arena, hash, no_look);
+        let Ok((bucket, _)) = self.try_bucket(arena, hash, no_look);
         bucket
     }
 
-    /// The same, unless `look` fails of a slot before it is read, by its place and length.
+    /// The same with its depth, unless `look` fails of a slot before it is read, by its place and length.
     #[inline]
     fn try_bucket<E>(
         self,
         arena: &Arena,
         hash: u64,
         look: impl Fn(u64, usize) -> Result<(), E>,
-    ) -> Result<u64, E> {
+    ) -> Result<(u64, u32), E> {
         let mut word = arena.u64(self.root);
-        let mut hash = hash;
+        let (mut hash, mut depth, mut node_bits) = (hash, 0, 0);
         while word & NODE != 0 {
-            let bits = slot_bits(word);
-            let at = (word & OFFSET) + (hash >> (64 - bits)) * 8;
+            depth += node_bits;
+            node_bits = slot_bits(word);
+            let at = (word & OFFSET) + (hash >> (64 - node_bits)) * 8;
             look(at, 8)?;
             word = arena.u64(at);
-            hash <<= bits;
+            hash <<= node_bits;
         }
-        Ok(word & OFFSET)
+        Ok((word & OFFSET, depth + slot_bits(word)))
     }
 
     /// The word of an element with this hash that a search will come upon first, unless `look` fails of something on the way there,
@@ -439,7 +488,7 @@ impl Table {
         hash: u64,
         look: impl Fn(u64, usize) -> Result<(), E>,
     ) -> Result<Option<u64>, E> {
-        let bucket = self.try_bucket(arena, hash, &look)?;
+        let (bucket, _) = self.try_bucket(arena, hash, &look)?;
         look(bucket, BUCKET)?;
         Ok(Ahead { hash, bucket }.word(arena))
     }

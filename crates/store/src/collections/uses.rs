@@ -8,15 +8,20 @@ use super::{
     absent::Finder,
     any, hash, list,
     object::{self, Type},
-    positions_between, set, stream, string, zset,
+    positions_between,
+    sample::{Wanted, draws},
+    set, stream, string, zset,
 };
 use std::ops::{Bound, Range};
 
 /// The header of each kind of packed block, at most.
 const PACKED_HEADER: usize = 12;
 
+/// Scores from one to another.
+pub type ScoreRange = (Bound<f64>, Bound<f64>);
+
 /// What a command is going to use of what is under a key.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Use<'a> {
     /// A field or a member.
     Element(&'a [u8]),
@@ -54,6 +59,15 @@ pub enum Use<'a> {
         /// As many, at most.
         count: u64,
     },
+    /// A member of a sorted set, and others whose scores are in ranges that follow from its own.
+    Around {
+        /// The member.
+        member: &'a [u8],
+        /// Tells the ranges by its score and the extent.
+        ranges: fn(f64, [f64; 2]) -> Vec<ScoreRange>,
+        /// What else they depend on.
+        extent: [f64; 2],
+    },
     /// Entries of a stream.
     Ids {
         /// The least ID.
@@ -88,6 +102,13 @@ pub enum Use<'a> {
         count: u64,
         /// The entries themselves, too.
         entries: bool,
+    },
+    /// Members or fields that are chosen at random.
+    Random {
+        /// As many.
+        wanted: Wanted,
+        /// Tells what is [drawn](super::sample::draws).
+        seed: u64,
     },
     /// Bytes of a string, from one to before another, which may be beyond its end.
     Bytes(usize, usize),
@@ -138,6 +159,19 @@ impl Finder<'_> {
     fn find_one(&self, cx: Context, obj: u64, ty: Type, wanted: &Use) {
         let count = object::count(self.arena, obj);
         match (ty, *wanted) {
+            // Then all of it is looked through, or most is drawn.
+            (_, Use::Random { wanted, .. }) if wanted.count() >= count / 3 => {
+                self.find_one(cx, obj, ty, &Use::All);
+            }
+            (Type::Hash, Use::Random { wanted, seed }) => {
+                hash::look_at_random(self, obj, wanted.count(), draws(seed));
+            }
+            (Type::Set, Use::Random { wanted, seed }) => {
+                set::look_at_random(self, obj, wanted.count(), draws(seed));
+            }
+            (Type::Zset, Use::Random { wanted, seed }) => {
+                zset::look_at_random(self, cx, obj, wanted, draws(seed));
+            }
             (Type::Hash, Use::Element(name)) => self.go_on(hash::look(self, cx, obj, name)),
             (Type::Hash, Use::All) => hash::look_at_all(self, obj),
             (Type::Set, Use::Element(member)) => self.go_on(set::look(self, cx, obj, member)),
@@ -157,6 +191,10 @@ impl Finder<'_> {
             }
             (Type::Zset, Use::Scores { min, max, reverse, count }) => {
                 self.go_on(zset::look_at_scores(self, cx, obj, (min, max), reverse, count));
+            }
+            (Type::Zset, Use::Around { member, ranges, extent }) => {
+                let ranges = |score| ranges(score, extent);
+                self.go_on(zset::look_around(self, cx, obj, member, ranges));
             }
             (Type::Zset, Use::Names { min, max, reverse, count }) => {
                 self.go_on(zset::look_at_names(self, cx, obj, (min, max), reverse, count));

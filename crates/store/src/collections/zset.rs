@@ -26,8 +26,9 @@ use super::{
     absent::{Absent, Finder},
     object::{self, AUX, AUX2, Encoding, ROOT, Type},
     ordered::{self, Key, Ordered},
-    sample::below,
+    sample::{Wanted, below},
     table::{Found, Gap, Table},
+    uses::ScoreRange,
 };
 use small::Small;
 pub use small::block_size as small_block_size;
@@ -139,6 +140,30 @@ pub fn look_at_ranks(finder: &Finder, cx: Context, obj: u64, ranks: Range<u64>) 
     });
 }
 
+/// Looks for so many random members of a large sorted set, different ones or each drawn anew.
+pub fn look_at_random(
+    finder: &Finder,
+    cx: Context,
+    obj: u64,
+    wanted: Wanted,
+    mut random: impl FnMut() -> u64,
+) {
+    let len = len(finder.arena, obj);
+    let look = |rank| look_at_ranks(finder, cx, obj, rank..rank + 1);
+    match wanted {
+        Wanted::Different(count) => {
+            random_ranks(len, count, &mut random)
+                .into_iter()
+                .take_while(|_| !finder.is_full())
+                .for_each(look);
+        }
+        Wanted::Any(count) => {
+            let ranks = (0..count).map(|_| random_rank(len, &mut random));
+            ranks.take_while(|_| !finder.is_full()).for_each(look);
+        }
+    }
+}
+
 /// Looks for all members.
 pub fn look_at_all(finder: &Finder, obj: u64) {
     tree(obj).try_each(finder.arena, 0..u64::MAX, finder.look(), |key| {
@@ -160,6 +185,21 @@ pub fn look_at_scores(
     let up_to = |key: &Key| Ok(is_up_to(score_of(key), max));
     let ranks = tree(obj).look_between(finder, before, up_to, reverse, count)?;
     look_at_ranks(finder, cx, obj, ranks);
+    Ok(())
+}
+
+/// The same for a member, and those with scores in the ranges that follow from its own.
+pub fn look_around(
+    finder: &Finder,
+    cx: Context,
+    obj: u64,
+    member: &[u8],
+    ranges: impl Fn(f64) -> Vec<ScoreRange>,
+) -> Result<(), Absent> {
+    let element = look(finder, cx, obj, member)?;
+    for range in element.map(|element| ranges(element_score(finder.arena, element))).into_iter().flatten() {
+        finder.go_on(look_at_scores(finder, cx, obj, range, false, u64::MAX));
+    }
     Ok(())
 }
 
@@ -359,26 +399,34 @@ pub fn may_enlarge(
 
 /// A random member of a sorted set that is not empty.
 pub fn random(arena: &Arena, obj: u64, mut random: impl FnMut() -> u64) -> Scored<'_> {
-    let rank = below(len(arena, obj) as usize, random()) as u64;
+    let rank = random_rank(len(arena, obj), &mut random);
     iter(arena, obj, rank..rank + 1, false).next().expect("a rank within the set")
 }
 
 /// `sample` different random members, all if there are no more, in order.
 pub fn sample(arena: &Arena, obj: u64, sample: usize, mut random: impl FnMut() -> u64) -> Vec<Scored<'_>> {
-    let len = len(arena, obj) as usize;
-    if sample >= len {
+    let len = len(arena, obj);
+    if sample as u64 >= len {
         return iter(arena, obj, 0..u64::MAX, false).collect();
     }
-    // Robert Floyd's algorithm.
+    let member = |rank| iter(arena, obj, rank..rank + 1, false).next().expect("a rank within the set");
+    random_ranks(len, sample as u64, &mut random).into_iter().map(member).collect()
+}
+
+fn random_rank(len: u64, random: &mut impl FnMut() -> u64) -> u64 {
+    below(len as usize, random()) as u64
+}
+
+/// Different ranks, by Robert Floyd's algorithm.
+fn random_ranks(len: u64, sample: u64, random: &mut impl FnMut() -> u64) -> BTreeSet<u64> {
     let mut ranks = BTreeSet::new();
     for last in len - sample..len {
-        let rank = below(last + 1, random());
+        let rank = random_rank(last + 1, random);
         if !ranks.insert(rank) {
             ranks.insert(last);
         }
     }
-    let member = |rank| iter(arena, obj, rank..rank + 1, false).next().expect("a rank within the set");
-    ranks.into_iter().map(|rank| member(rank as u64)).collect()
+    ranks
 }
 
 /// Changes a sorted set.

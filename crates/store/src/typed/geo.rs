@@ -5,6 +5,7 @@
 //! around it, of a size that the area fits in, and then at each member there.
 
 use super::zset::Zset;
+use crate::collections::uses::{ScoreRange, Use};
 use std::ops::{Bound, Range};
 
 /// As the map projection has it, which cannot show the poles.
@@ -121,7 +122,7 @@ impl Cell {
     }
 
     /// The scores of the positions in it.
-    fn scores(self) -> (Bound<f64>, Bound<f64>) {
+    fn scores(self) -> ScoreRange {
         let shift = 52 - 2 * self.steps;
         let [start, end] = [self.bits(), self.bits() + 1].map(|bits| (bits << shift) as f64);
         (Bound::Included(start), Bound::Excluded(end))
@@ -262,6 +263,36 @@ pub struct Place {
     pub position: Position,
     /// Its distance from the centre, in metres.
     pub distance: f64,
+}
+
+/// Where a search begins.
+#[derive(Clone, Copy, Debug)]
+pub enum Centre<'a> {
+    /// At a position.
+    At(Position),
+    /// Where a member is.
+    Member(&'a [u8]),
+}
+
+/// What a search of a shape will use.
+pub fn uses(centre: Centre, shape: Shape) -> Vec<Use> {
+    fn ranges(centre: Position, shape: Shape) -> Vec<ScoreRange> {
+        shape.cells(centre).map(Cell::scores).collect()
+    }
+    let used = |(min, max)| Use::Scores { min, max, reverse: false, count: u64::MAX };
+    match (centre, shape) {
+        (Centre::At(centre), shape) => ranges(centre, shape).into_iter().map(used).collect(),
+        (Centre::Member(member), Shape::Circle(radius)) => vec![Use::Around {
+            member,
+            ranges: |score, [radius, _]| ranges(Position::of_score(score), Shape::Circle(radius)),
+            extent: [radius, radius],
+        }],
+        (Centre::Member(member), Shape::Box { width, height }) => vec![Use::Around {
+            member,
+            ranges: |score, [width, height]| ranges(Position::of_score(score), Shape::Box { width, height }),
+            extent: [width, height],
+        }],
+    }
 }
 
 impl Zset<'_> {

@@ -57,6 +57,20 @@ impl Large {
         word.map_or(Ok(()), |word| Block::of(word).look(finder))
     }
 
+    /// Looks for random fields; see [`Table::try_random`].
+    pub fn look_at_random(self, finder: &Finder, counts: (u64, u64), random: impl FnMut() -> u64) {
+        self.table.try_random(
+            finder.arena,
+            counts,
+            finder.look(),
+            || !finder.is_full(),
+            random,
+            |word| {
+                finder.go_on(Block::of(word).look(finder));
+            },
+        );
+    }
+
     /// Looks for all fields.
     pub fn look_at_all(self, finder: &Finder) {
         self.table.try_each(finder.arena, finder.look(), |word| finder.go_on(Block::of(word).look(finder)));
