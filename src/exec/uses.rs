@@ -16,9 +16,10 @@ pub fn elements(args: Args) -> Vec<Use> {
     args.iter().skip(2).map(Use::Element).collect()
 }
 
-/// Those of which each is followed by a value.
+/// Fields, each followed by its value.
 pub fn pairs(args: Args) -> Vec<Use> {
-    args.iter().skip(2).step_by(2).map(Use::Element).collect()
+    let values = args.iter().skip(3).step_by(2);
+    args.iter().skip(2).step_by(2).zip(values).map(|(name, value)| Use::Field(name, value)).collect()
 }
 
 /// Both ends.

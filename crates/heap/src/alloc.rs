@@ -9,9 +9,9 @@
 //! that say who owns them say so too.
 
 use crate::{
-    Arena, EXTENT, Full, PAGE, PAGES, Tx,
+    AbsentPage, Arena, EXTENT, Full, PAGE, PAGES, Tx,
     class::{Fit, SLABS, Slab, WORDS},
-    header::{GRANULE, RUN, map_entry},
+    header::{GRANULE, RUN, header, map_entry},
     space::{Extent, Found, SlabAt},
 };
 
@@ -50,17 +50,47 @@ impl Arena {
         };
         let shape = &SLABS[class];
         let mut taken = self.taken(slab);
-        let word = (0..WORDS).find(|&word| taken[word] != shape.full[word]);
-        let word = word.expect("the last slab of a list has a free slot");
-        let bit = taken[word].trailing_ones();
-        taken[word] |= 1 << bit;
+        let slot = free_slot(&taken, shape);
+        let word = slot / 64;
+        taken[word] |= 1 << (slot % 64);
         self.write_changed_u64(tx, slab.bitmap() + 8 * word as u64, taken[word]);
         self.count_used(slab.extent(), shape.size as usize);
         if taken == shape.full {
             self.drop_last_partial(class);
         }
-        let slot = word as u64 * 64 + u64::from(bit);
-        Ok(slab.offset() + slot * u64::from(shape.size))
+        Ok(slab.offset() + slot as u64 * u64::from(shape.size))
+    }
+
+    /// The pages that the next allocation of `size` bytes will use, as far as that is known, if any of them is not in memory; and those that
+    /// some behind it will use, since whoever waits for one may as well wait for them all.
+    pub fn absent_to_alloc(&self, size: usize) -> impl Iterator<Item = AbsentPage> {
+        /// Slabs that are looked at.
+        const AHEAD: usize = 8;
+        let (class, slabs) = match Fit::of(size) {
+            Fit::Slot(class) => (class, &self.space.partial[class][..]),
+            Fit::Pages(_) | Fit::Extents(_) => (0, &[][..]),
+        };
+        let shape = &SLABS[class];
+        let mut absent = Vec::new();
+        for (nth, &slab) in slabs.iter().rev().take(AHEAD).enumerate() {
+            if !self.memory.owns(slab.extent()) {
+                continue;
+            }
+            let known = absent.len();
+            absent.extend(self.absent(header(slab.extent()), PAGE));
+            if absent.len() > known || !self.has_room(slab, class) {
+                continue;
+            }
+            let mut taken = self.taken(slab);
+            let slot = free_slot(&taken, shape);
+            absent.extend(self.absent(slab.offset() + slot as u64 * u64::from(shape.size), size));
+            taken[slot / 64] |= 1 << (slot % 64);
+            // The one before the last is looked at as soon as that is full.
+            if nth == 0 && absent.is_empty() && taken != shape.full {
+                break;
+            }
+        }
+        absent.into_iter()
     }
 
     fn free_slot(&mut self, tx: &mut Tx, class: usize, offset: u64) {
@@ -101,15 +131,17 @@ impl Arena {
     pub(crate) fn drop_last_partial(&mut self, class: usize) {
         self.space.partial[class].pop();
         while let Some(&slab) = self.space.partial[class].last() {
-            let entry = [class as u8 + 1, 0];
-            if self.memory.owns(slab.extent())
-                && self.array(map_entry(slab.extent(), slab.page())) == entry
-                && self.taken(slab) != SLABS[class].full
-            {
+            if self.memory.owns(slab.extent()) && self.has_room(slab, class) {
                 return;
             }
             self.space.partial[class].pop();
         }
+    }
+
+    /// Whether there is still such a slab, and it is not full.
+    fn has_room(&self, slab: SlabAt, class: usize) -> bool {
+        self.array(map_entry(slab.extent(), slab.page())) == [class as u8 + 1, 0]
+            && self.taken(slab) != SLABS[class].full
     }
 
     /// Gives the last slab of a list up if it has nothing in it.
@@ -175,6 +207,13 @@ impl Arena {
             self.release(tx, extent);
         }
     }
+}
+
+/// The first free slot of a slab that has one, by those that are taken.
+fn free_slot(taken: &[u64; WORDS], shape: &Slab) -> usize {
+    let word = (0..WORDS).find(|&word| taken[word] != shape.full[word]);
+    let word = word.expect("the last slab of a list has a free slot");
+    word * 64 + taken[word].trailing_ones() as usize
 }
 
 /// The extents that so many pages take, and how much of each, in granules.

@@ -140,10 +140,11 @@ pub static COMMANDS: &[Row] = &[
     .using(|args| search::of_area(args, 3)),
 ];
 
-/// The members that GEOADD names, each behind its coordinates.
+/// The places of the members that GEOADD names, each behind its coordinates.
 fn added(args: Args) -> Vec<Use> {
-    let data = args.iter().skip(2).skip_while(|word| parse_double(word).is_none());
-    data.skip(2).step_by(3).map(Use::Element).collect()
+    let data: Vec<_> = args.iter().skip(2).skip_while(|word| parse_double(word).is_none()).collect();
+    let place = |data: &[&'_ [u8]]| Position::new(parse_double(data[0])?, parse_double(data[1])?);
+    data.chunks_exact(3).map(|data| Use::Place(data[2], place(data).map(Position::score))).collect()
 }
 
 const BAD_UNIT: Stop = Stop::new("ERR unsupported unit provided. please use M, KM, FT, MI");

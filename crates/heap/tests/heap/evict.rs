@@ -101,6 +101,41 @@ fn what_no_complete_checkpoint_has_stays() {
     (0..PAGES).for_each(|page| check(&arena, offset, page));
 }
 
+/// Blocks are freed here and there, and all leaves memory. What is told beforehand is all that allocations then use.
+#[test]
+fn what_an_allocation_will_use_is_known() {
+    const SIZE: usize = 96;
+    let (heap, mut arenas) = Heap::create(SimIo::new(1).open("heap", true).unwrap(), OPTIONS).unwrap();
+    let (mut arena, mut tx, mut random) = (arenas.remove(0), Tx::new(), Random(1));
+    let mut blocks: Vec<u64> = (0..30_000).map(|_| arena.alloc(&mut tx, SIZE).unwrap()).collect();
+    for _ in 0..300 {
+        let at = random.below(blocks.len() as u64) as usize;
+        arena.free(&mut tx, blocks.swap_remove(at), SIZE);
+    }
+    let (mut told, mut waits) = (0, 0);
+    for nth in 0..300 {
+        if nth % 30 == 0 {
+            checkpoint(&heap, &mut arena);
+            evict(&mut arena);
+            evict(&mut arena);
+        }
+        // What is told of bitmaps has to be there before what they tell.
+        loop {
+            let pages: Vec<_> = arena.absent_to_alloc(SIZE).collect();
+            if pages.is_empty() {
+                break;
+            }
+            (told, waits) = (told + pages.len(), waits + 1);
+            pages.into_iter().for_each(|page| heap.read(page).unwrap());
+        }
+        let absent = heap.absent_bytes();
+        let block = arena.alloc(&mut tx, SIZE).unwrap();
+        arena.fill(&mut tx, block, SIZE, 1);
+        assert_eq!(heap.absent_bytes(), absent, "allocation {nth} has used a page that was not told");
+    }
+    assert!(told > 100 && waits < 100, "{told} pages in {waits} waits");
+}
+
 #[test]
 fn what_is_pinned_stays_until_it_is_freed() {
     let (heap, mut arena, offset) = numbered_pages();

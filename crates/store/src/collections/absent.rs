@@ -11,17 +11,17 @@ pub struct Absent;
 /// Looks for pages, and keeps which are not in memory.
 pub struct Finder<'a> {
     pub(in crate::collections) arena: &'a Arena,
-    /// Whether the command may free what it uses.
-    pub(in crate::collections) frees: bool,
+    /// Whether the command may free what it uses, and allocate.
+    pub(in crate::collections) writes: bool,
     /// How many it may find: nothing is in memory once it has.
     pages_max: usize,
     pages: RefCell<BTreeSet<AbsentPage>>,
 }
 
 impl<'a> Finder<'a> {
-    /// One that has found nothing absent, and will find so many pages at most, for a command that may free what it uses, or not.
-    pub fn new(arena: &'a Arena, frees: bool, pages_max: usize) -> Finder<'a> {
-        Finder { arena, frees, pages_max, pages: RefCell::default() }
+    /// One that has found nothing absent, and will find so many pages at most, for a command that writes, or not.
+    pub fn new(arena: &'a Arena, writes: bool, pages_max: usize) -> Finder<'a> {
+        Finder { arena, writes, pages_max, pages: RefCell::default() }
     }
 
     /// The pages that are not in memory.
@@ -34,13 +34,22 @@ impl<'a> Finder<'a> {
         |offset, len| {
             let mut pages = self.pages.borrow_mut();
             let room = self.pages_max.saturating_sub(pages.len());
-            let beside = self.frees.then(|| self.arena.absent_to_free(offset)).flatten();
+            let beside = self.writes.then(|| self.arena.absent_to_free(offset)).flatten();
             let mut absent = self.arena.absent(offset, len).chain(beside).peekable();
             if room > 0 && absent.peek().is_none() {
                 return Ok(());
             }
             pages.extend(absent.take(room));
             Err(Absent)
+        }
+    }
+
+    /// Looks for what it takes to allocate a block of so many bytes, if the command may do so.
+    pub(in crate::collections) fn look_to_alloc(&self, size: usize) {
+        if self.writes {
+            let mut pages = self.pages.borrow_mut();
+            let room = self.pages_max.saturating_sub(pages.len());
+            pages.extend(self.arena.absent_to_alloc(size).take(room));
         }
     }
 

@@ -84,6 +84,11 @@ pub fn look(finder: &Finder, cx: Context, obj: u64, name: &[u8]) -> Result<(), A
     Large::of(obj).look(finder, cx.hasher.hash(name))
 }
 
+/// The same for one that sets it to a value.
+pub fn look_to_set(finder: &Finder, cx: Context, obj: u64, name: &[u8], value: &[u8]) -> Result<(), Absent> {
+    Large::of(obj).look_to_set(finder, cx.hasher.hash(name), name, value)
+}
+
 /// Looks for what so many random fields of a large hash are found by, and for them.
 pub fn look_at_random(finder: &Finder, obj: u64, wanted: u64, random: impl FnMut() -> u64) {
     Large::of(obj).look_at_random(finder, (len(finder.arena, obj), wanted), random);

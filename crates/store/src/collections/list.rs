@@ -66,7 +66,7 @@ pub fn look(finder: &Finder, cx: Context, obj: u64, positions: Range<u64>) {
     let (arena, limit) = (finder.arena, LeafLimit::new(cx.limits));
     let mut left = 0;
     tree(obj).try_each_leaf(arena, positions.clone(), finder.look(), |leaf, used| {
-        if run::look(finder, leaf).is_ok() && finder.frees {
+        if run::look(finder, leaf).is_ok() && finder.writes {
             let entries = (0..).zip(Run::at(arena, leaf).entries(arena));
             let kept = entries.filter(|(index, _)| !used.contains(index)).map(|(_, entry)| entry.len);
             let (count, bytes) = kept.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len));

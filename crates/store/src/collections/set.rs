@@ -56,6 +56,10 @@ pub fn contains(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> bool {
 /// Looks for what a command that names this member will use of a large set.
 pub fn look(finder: &Finder, cx: Context, obj: u64, member: &[u8]) -> Result<(), Absent> {
     let word = table(obj).try_find(finder.arena, cx.hasher.hash(member), finder.look())?;
+    let sought = Sought::new(member);
+    if word.is_none() && sought.inline.is_none() {
+        finder.look_to_alloc(sought.piece.encoded_len());
+    }
     word.map_or(Ok(()), |word| look_at(finder, word))
 }
 

@@ -25,6 +25,8 @@ pub type ScoreRange = (Bound<f64>, Bound<f64>);
 pub enum Use<'a> {
     /// A field or a member.
     Element(&'a [u8]),
+    /// A field that is set to a value.
+    Field(&'a [u8], &'a [u8]),
     /// A member of a sorted set and its place in the order, and the place that another score gives it.
     Place(&'a [u8], Option<f64>),
     /// Elements of a list, or members of a sorted set, from one position to another, both included; below zero they count from the
@@ -173,6 +175,9 @@ impl Finder<'_> {
                 zset::look_at_random(self, cx, obj, wanted, draws(seed));
             }
             (Type::Hash, Use::Element(name)) => self.go_on(hash::look(self, cx, obj, name)),
+            (Type::Hash, Use::Field(name, value)) => {
+                self.go_on(hash::look_to_set(self, cx, obj, name, value));
+            }
             (Type::Hash, Use::All) => hash::look_at_all(self, obj),
             (Type::Set, Use::Element(member)) => self.go_on(set::look(self, cx, obj, member)),
             (Type::Set, Use::All) => set::look_at_all(self, obj),

@@ -115,6 +115,9 @@ pub fn look_at_place(
 ) -> Result<(), Absent> {
     let arena = finder.arena;
     let element = look(finder, cx, obj, member)?;
+    if element.is_none() && score.is_some() {
+        finder.look_to_alloc(ELEMENT + member.len());
+    }
     let old = element.map(|element| element_score(arena, element));
     for score in old.into_iter().chain(score) {
         let below = |key: &Key| {
@@ -133,7 +136,7 @@ pub fn look_at_ranks(finder: &Finder, cx: Context, obj: u64, ranks: Range<u64>) 
     let arena = finder.arena;
     tree(obj).try_each(arena, ranks, finder.look(), |key| {
         let element = element_of(key);
-        if look_at(finder, element).is_ok() && finder.frees {
+        if look_at(finder, element).is_ok() && finder.writes {
             let hash = cx.hasher.hash(member_of(arena, element));
             finder.go_on(table(obj).try_find(arena, hash, finder.look()).map(drop));
         }

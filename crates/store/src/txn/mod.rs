@@ -438,7 +438,7 @@ impl<'s> Txn<'s> {
     }
 
     /// Looks which pages are not in memory that a command will use, as far as it is told what of its keys' values that is, and
-    /// whether it `frees` any of it; returns those that must be fetched, `pages_max` of them at most. When these have come, it is
+    /// whether it `writes`; returns those that must be fetched, `pages_max` of them at most. When these have come, it is
     /// to look again. Of a command that has had so many pages that they take half of the memory limit, nothing more is looked
     /// for: what it still lacks is read when it is used.
     ///
@@ -449,7 +449,7 @@ impl<'s> Txn<'s> {
         db: u8,
         keys: impl IntoIterator<Item = &'k [u8]>,
         uses: &[Use],
-        frees: bool,
+        writes: bool,
         pages_max: usize,
     ) -> Result<Vec<Cold>> {
         let (shared, mut pages) = (self.shared(), BTreeSet::new());
@@ -466,7 +466,7 @@ impl<'s> Txn<'s> {
                     expired_ms: self.expired_ms,
                 };
                 let room = left.min(pages_max).saturating_sub(pages.len());
-                let finder = Finder::new(&part.arena, frees, room);
+                let finder = Finder::new(&part.arena, writes, room);
                 finder.find(context, found.word.offset(), uses);
                 pages.append(&mut finder.into_pages());
             }

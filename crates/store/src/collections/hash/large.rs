@@ -57,6 +57,16 @@ impl Large {
         word.map_or(Ok(()), |word| Block::of(word).look(finder))
     }
 
+    /// The same for what it takes to set a field.
+    pub fn look_to_set(self, finder: &Finder, hash: u64, name: &[u8], value: &[u8]) -> Result<(), Absent> {
+        let word = self.table.try_find(finder.arena, hash, finder.look())?;
+        if word.is_none() {
+            let put = Put { name: Piece::new(name), value: Piece::new(value), expires: 0 };
+            finder.look_to_alloc(put.size(false));
+        }
+        word.map_or(Ok(()), |word| Block::of(word).look(finder))
+    }
+
     /// Looks for random fields; see [`Table::try_random`].
     pub fn look_at_random(self, finder: &Finder, counts: (u64, u64), random: impl FnMut() -> u64) {
         self.table.try_random(
