@@ -77,7 +77,10 @@ impl World {
 
     fn session(server: &Server) -> Session {
         let client = Client::new(1, String::new(), String::new(), 0, 0, true);
-        Session::new(Arc::new(client), &server.acl)
+        let mut session = Session::new(Arc::new(client), &server.acl);
+        // A seed of a test tells what is chosen at random, too.
+        session.draws = fastrand::Rng::with_seed(0);
+        session
     }
 
     fn store(&self) -> &Store {

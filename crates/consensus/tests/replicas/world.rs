@@ -580,7 +580,7 @@ impl World {
         let chance = [self.rng.chance(2), self.rng.chance(2), self.rng.chance(3), self.rng.chance(150)];
         let (target, len) =
             (self.rng.below(KEYS), if self.rng.chance(20) { 30_000 } else { self.rng.below(300) });
-        let successor = (self.has_trouble && self.rng.chance(1000)).then(|| self.any());
+        let successor = (self.has_trouble && self.rng.chance(600)).then(|| self.any());
         let server = self.servers.get_mut(&id).unwrap();
         let Some(up) = &mut server.up else { return };
         let Some(store) = &up.store else { return };
