@@ -104,10 +104,11 @@ fn what_no_complete_checkpoint_has_stays() {
 /// Blocks are freed here and there, and all leaves memory. What is told beforehand is all that allocations then use.
 #[test]
 fn what_an_allocation_will_use_is_known() {
-    const SIZE: usize = 96;
+    // Slabs of which have several pages.
+    const SIZE: usize = 880;
     let (heap, mut arenas) = Heap::create(SimIo::new(1).open("heap", true).unwrap(), OPTIONS).unwrap();
     let (mut arena, mut tx, mut random) = (arenas.remove(0), Tx::new(), Random(1));
-    let mut blocks: Vec<u64> = (0..30_000).map(|_| arena.alloc(&mut tx, SIZE).unwrap()).collect();
+    let mut blocks: Vec<u64> = (0..3000).map(|_| arena.alloc(&mut tx, SIZE).unwrap()).collect();
     for _ in 0..300 {
         let at = random.below(blocks.len() as u64) as usize;
         arena.free(&mut tx, blocks.swap_remove(at), SIZE);
