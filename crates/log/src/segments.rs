@@ -240,7 +240,7 @@ impl Segments {
         let mut end = lsn;
         while let Some(segment) = self.get(self.seq_of(end)) {
             let reach = self.reach_of(&segment);
-            if reach <= end || reach < self.start_of(segment.seq + 1) {
+            if reach < self.start_of(segment.seq + 1) {
                 return end.max(reach);
             }
             end = reach;

@@ -81,7 +81,7 @@ pub fn get<'a>(arena: &'a Arena, cx: Context, obj: u64, name: &[u8]) -> Option<F
 
 /// Looks for what a command that names this field will use of a large hash.
 pub fn look(finder: &Finder, cx: Context, obj: u64, name: &[u8]) -> Result<(), Absent> {
-    Large::of(obj).look(finder, cx.hasher.hash(name))
+    Large::of(obj).look(finder, cx.hasher.hash(name)).map(drop)
 }
 
 /// The same for one that sets it to a value.

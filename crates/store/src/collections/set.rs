@@ -66,16 +66,7 @@ pub fn look(finder: &Finder, cx: Context, obj: u64, member: &[u8]) -> Result<(),
 /// Looks for what so many random members of a large set are found by, and for them.
 pub fn look_at_random(finder: &Finder, obj: u64, wanted: u64, random: impl FnMut() -> u64) {
     let counts = (len(finder.arena, obj), wanted);
-    table(obj).try_random(
-        finder.arena,
-        counts,
-        finder.look(),
-        || !finder.is_full(),
-        random,
-        |word| {
-            finder.go_on(look_at(finder, word));
-        },
-    );
+    table(obj).look_at_random(finder, counts, random, |word| look_at(finder, word));
 }
 
 /// Looks for all of a large set.

@@ -21,7 +21,10 @@ use std::collections::HashSet;
 use holdfast_heap::{Arena, Full, Tx};
 use siphasher::sip::SipHasher13;
 
-use super::{absent::no_look, sample::choose};
+use super::{
+    absent::{Absent, Finder, no_look},
+    sample::choose,
+};
 use crate::util::probe;
 
 const BUCKET: usize = 256;
@@ -349,20 +352,19 @@ impl Table {
         }
     }
 
-    /// Looks for the buckets that `wanted` calls of [`Table::random`] will use, and passes the words that they will find to `each`, as far as `look`
-    /// does not fail, while `goes_on`. Whether a bucket that is not in memory is accepted is not known: as many are looked for as are
+    /// Looks for the buckets that `wanted` calls of [`Table::random`] will use, of a table with `count` entries, and for the elements that they will
+    /// find, by `look_at` and their words. Whether a bucket that is not in memory is accepted is not known: as many are looked for as are
     /// tried on average.
-    pub fn try_random<E>(
+    pub fn look_at_random(
         self,
-        arena: &Arena,
+        finder: &Finder,
         (count, wanted): (u64, u64),
-        look: impl Fn(u64, usize) -> Result<(), E>,
-        goes_on: impl Fn() -> bool,
         mut random: impl FnMut() -> u64,
-        mut each: impl FnMut(u64),
+        look_at: impl Fn(u64) -> Result<(), Absent>,
     ) {
+        let (arena, look) = (finder.arena, finder.look());
         let mut left = wanted.saturating_mul(TRIES);
-        while left > 0 && goes_on() {
+        while left > 0 && !finder.is_full() {
             let draw = Draw::new(&mut random);
             let Ok((bucket, depth)) = self.try_bucket(arena, draw.hash, &look) else {
                 left -= 1;
@@ -371,7 +373,7 @@ impl Table {
             if look(bucket, BUCKET).is_err() {
                 left -= 1;
             } else if let Some(index) = draw.accept(in_use(arena, bucket), depth, count) {
-                each(arena.u64(entry_at(bucket, index)));
+                finder.go_on(look_at(arena.u64(entry_at(bucket, index))));
                 left = left.saturating_sub(TRIES);
             }
         }

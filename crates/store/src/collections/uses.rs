@@ -17,9 +17,6 @@ use std::ops::{Bound, Range};
 /// The header of each kind of packed block, at most.
 const PACKED_HEADER: usize = 12;
 
-/// Scores from one to another.
-pub type ScoreRange = (Bound<f64>, Bound<f64>);
-
 /// What a command is going to use of what is under a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Use<'a> {
@@ -66,7 +63,7 @@ pub enum Use<'a> {
         /// The member.
         member: &'a [u8],
         /// Tells the ranges by its score and the extent.
-        ranges: fn(f64, [f64; 2]) -> Vec<ScoreRange>,
+        ranges: fn(f64, [f64; 2]) -> Vec<zset::ScoreRange>,
         /// What else they depend on.
         extent: [f64; 2],
     },

@@ -28,7 +28,6 @@ use super::{
     ordered::{self, Key, Ordered},
     sample::{Wanted, below},
     table::{Found, Gap, Table},
-    uses::ScoreRange,
 };
 use small::Small;
 pub use small::block_size as small_block_size;
@@ -36,6 +35,9 @@ pub use small::block_size as small_block_size;
 const SCORE: usize = 8;
 /// Bytes of an element block before its member.
 const ELEMENT: usize = 12;
+
+/// Scores from one to another.
+pub type ScoreRange = (Bound<f64>, Bound<f64>);
 
 /// A member with its score.
 pub type Scored<'a> = (&'a [u8], f64);

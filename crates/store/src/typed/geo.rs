@@ -5,7 +5,7 @@
 //! around it, of a size that the area fits in, and then at each member there.
 
 use super::zset::Zset;
-use crate::collections::uses::{ScoreRange, Use};
+use crate::collections::{uses::Use, zset::ScoreRange};
 use std::ops::{Bound, Range};
 
 /// As the map projection has it, which cannot show the poles.

@@ -51,34 +51,25 @@ impl Large {
         self.search(arena, hash, name).ok()
     }
 
-    /// Looks for what a search for the name with this hash will use.
-    pub fn look(self, finder: &Finder, hash: u64) -> Result<(), Absent> {
+    /// Looks for what a search for the name with this hash will use; whether it will come upon a field.
+    pub fn look(self, finder: &Finder, hash: u64) -> Result<bool, Absent> {
         let word = self.table.try_find(finder.arena, hash, finder.look())?;
-        word.map_or(Ok(()), |word| Block::of(word).look(finder))
+        word.map_or(Ok(()), |word| Block::of(word).look(finder))?;
+        Ok(word.is_some())
     }
 
     /// The same for what it takes to set a field.
     pub fn look_to_set(self, finder: &Finder, hash: u64, name: &[u8], value: &[u8]) -> Result<(), Absent> {
-        let word = self.table.try_find(finder.arena, hash, finder.look())?;
-        if word.is_none() {
+        if !self.look(finder, hash)? {
             let put = Put { name: Piece::new(name), value: Piece::new(value), expires: 0 };
             finder.look_to_alloc(put.size(false));
         }
-        word.map_or(Ok(()), |word| Block::of(word).look(finder))
+        Ok(())
     }
 
-    /// Looks for random fields; see [`Table::try_random`].
+    /// Looks for random fields; see [`Table::look_at_random`].
     pub fn look_at_random(self, finder: &Finder, counts: (u64, u64), random: impl FnMut() -> u64) {
-        self.table.try_random(
-            finder.arena,
-            counts,
-            finder.look(),
-            || !finder.is_full(),
-            random,
-            |word| {
-                finder.go_on(Block::of(word).look(finder));
-            },
-        );
+        self.table.look_at_random(finder, counts, random, |word| Block::of(word).look(finder));
     }
 
     /// Looks for all fields.
