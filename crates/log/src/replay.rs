@@ -357,6 +357,7 @@ impl Segments {
         }
         let mut mark = durable.max(found.marked).max(from);
         let (mut entries, mut next_start) = (Vec::new(), from.next_multiple_of(self.payload()));
+        let mut last = from;
         self.with_checked(from, seed, prepare, |checked, prepared| {
             apply(&mut checked.payloads(), prepared)?;
             for batch in &checked.batches {
@@ -366,7 +367,7 @@ impl Segments {
                     next_start = batch.end.next_multiple_of(self.payload());
                 }
                 report.batches += 1;
-                (report.tail, report.epoch) = (batch.end, batch.epoch);
+                (last, report.tail, report.epoch) = (report.tail, batch.end, batch.epoch);
             }
             Ok(())
         })?;
@@ -383,7 +384,7 @@ impl Segments {
         if mark > tail {
             return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
         }
-        self.check_headers(tail, &entries)?;
+        self.check_headers(last, tail, &entries)?;
         let mut tail_block = vec![0; block_offset(tail)];
         self.read(block_floor(tail), &mut tail_block)?;
         let is_marked = found.marked == tail || tail == FIRST_LSN;
@@ -422,7 +423,9 @@ impl Segments {
             // A header that was read may be in the system's cache only, if its sync has failed. So those are written again within which, or
             // behind which, the log goes on, and those because of which another file may be used again.
             if end > mark || noted.is_some() || moving.contains(&segment.seq) {
-                self.write_header(&segment, mark, entry)?;
+                let used = tail.clamp(start, end) - start;
+                let reach = self.reach_over(&segment, BLOCK_BYTES + used);
+                self.write_header_reaching(&segment, mark, entry, reach)?;
             }
         }
         self.settle(mark, tail, torn_end)
@@ -530,12 +533,15 @@ impl Segments {
     /// The header of a segment is durable before the log's bytes in it that it tells of, or came with the first of them where a version
     /// before has written them. If it does not say how the log enters the segment, and no batch that was read does, or if there are batches beyond its
     /// reach, then the device has lost it after it was durable; and the log must not go on in this segment as if nothing were there.
-    fn check_headers(&self, tail: Lsn, entries: &[(u64, Entry)]) -> Result<()> {
+    ///
+    /// But the `last` batch may lie within the reach with its beginning only, if the power was cut before the header was written, and what was to come
+    /// behind it equals what the file held before: such as zeros.
+    fn check_headers(&self, last: Lsn, tail: Lsn, entries: &[(u64, Entry)]) -> Result<()> {
         let is_lost = |segment: &Arc<Segment>| {
             let is_noted = entries.iter().any(|(seq, _)| *seq == segment.seq);
-            let end = tail.min(self.start_of(segment.seq + 1));
+            let (end, reach) = (tail.min(self.start_of(segment.seq + 1)), self.reach_of(segment));
             let has_entry = !segment.is_empty() || is_noted;
-            self.start_of(segment.seq) < tail && !(has_entry && end <= self.reach_of(segment))
+            self.start_of(segment.seq) < tail && !(has_entry && (end <= reach || last < reach))
         };
         match self.kept().into_iter().find(is_lost) {
             Some(segment) => Err(self.corrupt(self.start_of(segment.seq), "the segment's header was lost")),

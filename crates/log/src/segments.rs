@@ -209,7 +209,14 @@ impl Segments {
         self.write_header_reaching(segment, durable, entry, segment.reach() as u32)
     }
 
-    fn write_header_reaching(&self, segment: &Segment, durable: Lsn, entry: Entry, reach: u32) -> Result<()> {
+    /// The same with another reach.
+    pub fn write_header_reaching(
+        &self,
+        segment: &Segment,
+        durable: Lsn,
+        entry: Entry,
+        reach: u32,
+    ) -> Result<()> {
         let block = self.encode_header(segment.seq, durable, entry, reach, false);
         self.write_header_block(segment, &block, Durability::Durable)?;
         segment.set_entry(entry);
@@ -230,20 +237,28 @@ impl Segments {
             return Ok(());
         }
         let entry = if segment.is_empty() { entry() } else { segment.entry() };
+        self.write_header_reaching(segment, durable, entry, self.reach_over(segment, end))
+    }
+
+    /// The reach for a segment of which all up to `end`, a position in its file, is within it.
+    pub fn reach_over(&self, segment: &Segment, end: u64) -> u32 {
         let step = (self.segment_size / REACHES).max(BLOCK as u32);
-        let reach = end.max(segment.reach()).next_multiple_of(step.into()) as u32;
-        self.write_header_reaching(segment, durable, entry, reach)
+        match segment.reach() {
+            reach if end <= reach => reach as u32,
+            _ => end.next_multiple_of(step.into()) as u32,
+        }
     }
 
     /// Up to where behind `lsn` anything may have been written.
     pub fn reach_behind(&self, lsn: Lsn) -> Lsn {
         let mut end = lsn;
         while let Some(segment) = self.get(self.seq_of(end)) {
-            let reach = self.reach_of(&segment);
-            if reach < self.start_of(segment.seq + 1) {
-                return end.max(reach);
+            let (reach, next) = (self.reach_of(&segment), self.start_of(segment.seq + 1));
+            // If the log has gone beyond the reach, that says nothing.
+            if (end..next).contains(&reach) {
+                return reach;
             }
-            end = reach;
+            end = next;
         }
         end
     }

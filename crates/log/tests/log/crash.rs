@@ -70,7 +70,11 @@ impl Model {
             return;
         }
         self.number += 1;
-        let payload = payload(self.number, len);
+        let mut payload = payload(self.number, len);
+        if rng.below(4) == 0 {
+            // What is not written to a new file looks the same.
+            payload[rng.below(len as u64 + 1) as usize..].fill(0);
+        }
         let lsn = log.append(&payload);
         self.batches.insert(lsn, payload);
     }
@@ -231,6 +235,38 @@ fn a_failing_device_latches_and_what_is_found_later_is_durable() {
             model.scan_all(&log).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
     }
+}
+
+/// What a file holds may equal what the power has kept from it.
+#[test]
+fn a_batch_that_was_written_by_half_may_be_whole() {
+    let mut found = 0;
+    for seed in seeds(100) {
+        let mut io = SimIo::new(seed);
+        let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+        let mut batches = vec![payload(1, 9000), vec![0; 9000]];
+        log.append(&batches[0]);
+        log.commit_once().expect("the power is on");
+        log.append(&batches[1]);
+        io.crash_after(1 + seed % 6);
+        let is_committed = log.commit_once().is_ok();
+        drop(log);
+        for number in 2..5 {
+            io = io.crash();
+            let opened = open(Arc::new(io.clone()), options(), FIRST_LSN);
+            let (log, _, replayed) = opened.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            let replayed: Vec<_> = replayed.into_iter().map(|(_, payload)| payload).collect();
+            if number == 2 {
+                found += u64::from(!is_committed && replayed == batches);
+                batches.truncate(if is_committed { 2 } else { replayed.len() });
+            }
+            assert!(replayed == batches, "seed {seed}");
+            batches.push(payload(number, 300));
+            log.append(&batches[batches.len() - 1]);
+            log.commit_once().expect("the power is on");
+        }
+    }
+    assert!(found > 0 || seeds(2).len() == 1, "it was never whole");
 }
 
 /// A start finds headers of segments that are prepared in the system's cache only. Where room is short several are, one behind another.

@@ -75,8 +75,9 @@ fn a_header_that_goes_back_is_reported() {
     let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
     let header = |io: &SimIo| io.snapshot("log/00000000")[..4096].to_vec();
     let mut headers = vec![header(&io)];
+    let mut batches = Vec::new();
     for number in 0..10 {
-        log.append(&payload(number, 1000));
+        batches.push(log.append(&payload(number, 900)));
         log.commit_once().expect("commit");
         if headers.last() != Some(&header(&io)) {
             headers.push(header(&io));
@@ -89,13 +90,24 @@ fn a_header_that_goes_back_is_reported() {
     };
     let last = headers.pop().expect("the header as it is");
     assert_eq!(headers.len(), 2, "it was written anew for each block");
-    for before in headers {
-        put(&before);
+    for before in &headers {
+        put(before);
         match open(Arc::new(io.clone()), options(), FIRST_LSN).map(|(_, report, _)| report) {
             Err(Error::Corrupt { what, .. }) => assert_eq!(what, "the segment's header was lost"),
             other => panic!("{other:?}"),
         }
     }
+    // Where the last batch goes beyond the reach, what lies behind it tells.
+    let reach = u32::from_le_bytes(headers[1][72..76].try_into().expect("four bytes"));
+    let mut places = batches.into_iter().map(place);
+    let (file, beyond) = places.find(|(_, at)| *at > u64::from(reach)).expect("a batch behind it");
+    put(&headers[1]);
+    io.flip_bit(&file, beyond + 100, 0);
+    match open(Arc::new(io.clone()), options(), FIRST_LSN).map(|(_, report, _)| report) {
+        Err(Error::Corrupt { what, .. }) => assert_eq!(what, "a durable batch is damaged or missing"),
+        other => panic!("{other:?}"),
+    }
+    io.flip_bit(&file, beyond + 100, 0);
     put(&last);
     open(Arc::new(io.clone()), options(), FIRST_LSN).expect("open");
 }

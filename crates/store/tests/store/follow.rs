@@ -366,9 +366,9 @@ fn one_that_comes_to_lead_uses_the_room_that_is_free_in_its_extents() {
 
 #[test]
 fn a_follower_holds_what_the_other_one_held() {
-    with_seeds(60, history);
+    let seeds = with_seeds(60, history);
     let counts = [&CHECKPOINTS, &CUTS, &COMPARED, &FREED, &EVICTED, &CACHED, &ROOM, &LED];
     let counts = counts.map(|count| count.load(Relaxed));
     println!("checkpoints, cuts, comparisons, freed, evicted, cached, wanting room, led: {counts:?}");
-    assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+    assert!(seeds < 60 || counts.iter().all(|&count| count > 0), "{counts:?}");
 }
