@@ -14,7 +14,10 @@
 
 use super::Maintenance;
 use crate::{
-    engine::Engine, partition::databases::PHYSICAL_DATABASES, txn::Txn, util::background::Background,
+    engine::Engine,
+    partition::{databases::PHYSICAL_DATABASES, frozen::SliceLimits},
+    txn::Txn,
+    util::background::Background,
 };
 use holdfast_heap::{Evicted, PAGE};
 use holdfast_io::{Error, Result};
@@ -117,10 +120,12 @@ pub(crate) struct Freezer {
 }
 
 impl Freezer {
-    /// Freezes collections and takes pages out of memory until `enough` says so of the bytes of heap that they took.
+    /// Freezes collections and takes pages out of memory until `enough` says so of the bytes of heap that they took. `reads_absent`: also collections that
+    /// are not in memory.
     pub fn freeze(
         &self,
         engine: &Engine,
+        reads_absent: bool,
         mut enough: impl FnMut(u64) -> bool,
     ) -> Result<(FreezeOutcome, u64)> {
         let mut hand = self.hand.lock();
@@ -151,7 +156,7 @@ impl Freezer {
                 continue;
             }
             match log.admit(SLICE_LOG_BYTES) {
-                Admission::Ok => bytes += freeze_slice(engine, &mut hand)?,
+                Admission::Ok => bytes += freeze_slice(engine, &mut hand, reads_absent)?,
                 other => break FreezeOutcome::LogStops(other),
             }
         };
@@ -176,7 +181,8 @@ impl Freezer {
             }
             shared.budget.ram_of_data().all <= shared.budget.freeze_to() || stop.load(Relaxed)
         };
-        self.freeze(engine, enough)
+        // What is absent takes no memory: it would be read only to be freed.
+        self.freeze(engine, false, enough)
     }
 }
 
@@ -214,10 +220,12 @@ pub(crate) fn evict_pages(engine: &Engine, partition: u16) -> Evicted {
     evicted
 }
 
-fn freeze_slice(engine: &Engine, hand: &mut Hand) -> Result<u64> {
+fn freeze_slice(engine: &Engine, hand: &mut Hand, reads_absent: bool) -> Result<u64> {
     let (log, partitions, partition) = (&engine.shared.log, engine.partitions.len() as u16, hand.partition);
     let mut txn = Txn::begin(engine, &[partition], engine.shared.io.now_ms());
-    let slice = txn.freeze(hand.db, &mut hand.cursor, hand.spared, (SLICE_BYTES, SLICE_ENTRIES));
+    let limits =
+        SliceLimits { bytes: SLICE_BYTES, entries: SLICE_ENTRIES, spared: hand.spared, reads_absent };
+    let slice = txn.freeze(hand.db, &mut hand.cursor, &limits);
     txn.commit();
     if slice.ended {
         hand.next(partitions);

@@ -4,7 +4,9 @@
 use super::{Database, Found, Partition};
 use crate::{
     collections::{
-        Context, any, hash,
+        Context,
+        absent::Finder,
+        any, hash,
         object::{self, Type},
         redo_max, serial, string,
     },
@@ -50,6 +52,18 @@ fn is_frozen(word: EntryWord) -> bool {
     !word.in_heap() && word.ty() != Type::String
 }
 
+/// What one slice of freezing may take.
+pub(crate) struct SliceLimits {
+    /// Bytes of items that are made.
+    pub bytes: usize,
+    /// Entries that are looked at.
+    pub entries: usize,
+    /// Collections that are less cold are spared.
+    pub spared: u32,
+    /// Whether those that are not in memory are read.
+    pub reads_absent: bool,
+}
+
 /// What one slice of freezing came to.
 #[derive(Default)]
 pub(crate) struct Slice {
@@ -64,23 +78,23 @@ pub(crate) struct Slice {
 }
 
 impl Partition {
-    /// Freezes collections of a database, from a cursor on, but those that are less cold than `spared`, until so many bytes
-    /// of items are made or so many entries looked at. `has_room` has room in the log for so many bytes, or not.
-    #[allow(clippy::too_many_arguments)]
+    /// Freezes collections of a database, from a cursor on. `has_room` has room in the log for so many bytes, or not.
     pub fn freeze(
         &mut self,
         shared: &Shared,
         batch: &mut Batch,
         db: u8,
         cursor: &mut u64,
-        spared: u32,
-        (bytes, entries): (usize, usize),
+        limits: &SliceLimits,
         mut has_room: impl FnMut(usize) -> bool,
     ) -> Slice {
         let mut slice = Slice::default();
         let (mut found, mut value) = (Vec::new(), Vec::new());
+        let thresholds = self.limits.clone();
+        let context = Context { hasher: &shared.hasher, limits: &thresholds, now_ms: 0, expired_ms: 0 };
+        let reads_absent = limits.reads_absent || !shared.heap.has_absent();
         let start = batch.tx.buf.len();
-        while batch.tx.buf.len() - start < bytes && slice.seen < entries {
+        while batch.tx.buf.len() - start < limits.bytes && slice.seen < limits.entries {
             let Database { keys, .. } = &self.databases[db as usize];
             // An empty place takes its time, too.
             slice.seen += 1;
@@ -93,7 +107,10 @@ impl Partition {
             for found in found.drain(..) {
                 let obj = found.word.offset();
                 let coldness = self.meter.coldness(self.known(db, found.slot));
-                if coldness < spared || !may_freeze(&self.arena, obj, &mut has_room) {
+                if coldness < limits.spared
+                    || !(reads_absent || is_in_memory(&self.arena, context, obj))
+                    || !may_freeze(&self.arena, obj, &mut has_room)
+                {
                     continue;
                 }
                 value.clear();
@@ -101,8 +118,6 @@ impl Partition {
                     let slices = string::slices(&self.arena, obj, 0, string::len(&self.arena, obj));
                     slices.for_each(|slice| value.extend_from_slice(slice));
                 } else {
-                    let context =
-                        Context { hasher: &shared.hasher, limits: &self.limits, now_ms: 0, expired_ms: 0 };
                     serial::export(&self.arena, context, obj, &mut value);
                 }
                 let before = self.arena.allocated_bytes();
@@ -141,6 +156,13 @@ impl Partition {
         self.databases[db as usize].keys.set_word(&mut self.arena, batch, found.slot, word);
         Found { slot: found.slot, word }
     }
+}
+
+/// Whether all of an object is in memory, and it has not too many parts to be frozen.
+fn is_in_memory(arena: &Arena, context: Context, obj: u64) -> bool {
+    let finder = || Finder::new(arena, true, 1);
+    let is_small = || object::ty(arena, obj) == Type::String || object::count(arena, obj) <= PARTS_MAX;
+    finder().has_name(obj) && is_small() && finder().has_whole(context, obj)
 }
 
 /// Whether an object can be frozen at all: fields that expire are looked for in the heap, and a collection that is large

@@ -93,7 +93,7 @@ impl Store {
     /// how many bytes those took that were. The store does so itself when it needs the memory.
     pub fn freeze(&self, bytes: u64) -> Result<u64> {
         let Maintenance { engine, freezer, .. } = &*self.maintenance;
-        freezer.freeze(engine, |frozen| frozen >= bytes).map(|(_, bytes)| bytes)
+        freezer.freeze(engine, true, |frozen| frozen >= bytes).map(|(_, bytes)| bytes)
     }
 
     /// Looks for expired keys and fields in all partitions, a slice of time in all. The maintenance thread does so itself.
@@ -117,7 +117,7 @@ impl Store {
 mod tests {
     use crate::{
         collections::hash::Expiry,
-        maintenance::freezer::FreezeOutcome,
+        maintenance::freezer::{FreezeOutcome, evict_pages},
         store::{Store, options::Options},
     };
     use holdfast_io::SimIo;
@@ -141,10 +141,40 @@ mod tests {
         write(b"first", [2; 400]);
         let freezer = &store.maintenance.freezer;
         let freeze =
-            |bytes| freezer.freeze(store.engine(), |frozen| frozen >= bytes).expect("a sound medium").0;
+            |bytes| freezer.freeze(store.engine(), true, |frozen| frozen >= bytes).expect("a sound medium").0;
         assert_eq!(freeze(1 << 20), FreezeOutcome::EnoughForNow);
         assert_eq!(freeze(u64::MAX), FreezeOutcome::Unwritten);
         store.checkpoint().expect("a sound medium");
         assert_eq!(freeze(1 << 20), FreezeOutcome::Enough);
+    }
+
+    #[test]
+    fn what_is_not_in_memory_is_not_read_to_be_frozen() {
+        const HASHES: u64 = 500;
+        let options =
+            Options { heap_bytes_max: 64 << 20, partitions: 1, background: false, ..Options::default() };
+        let sim = SimIo::new(1);
+        let store = Store::open_on(Arc::new(sim.clone()), options).expect("a store");
+        for number in 0..HASHES {
+            let pairs = [("field", [b'x'; 40])].map(|(field, value)| (field.as_bytes().to_vec(), value));
+            let pairs = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
+            let key = number.to_le_bytes();
+            store.begin_all().hash_set(0, &key, pairs, Expiry::Clear).expect("room");
+        }
+        store.checkpoint().expect("a sound medium");
+        sim.advance_ms(10_000);
+        // At the second time around, nothing was used.
+        for _ in 0..3 {
+            while !evict_pages(store.engine(), 0).is_around {}
+        }
+        let faults = store.stats().heap_page_faults;
+        let freeze = |reads_absent| {
+            let frozen = store.maintenance.freezer.freeze(store.engine(), reads_absent, |_| false);
+            frozen.expect("a sound medium");
+            (store.stats().freezes, store.stats().heap_page_faults - faults)
+        };
+        let (frozen, faults) = freeze(false);
+        assert!(frozen < HASHES / 10 && faults == 0, "{frozen} were frozen, {faults} pages read");
+        assert_eq!(freeze(true).0, HASHES);
     }
 }

@@ -10,7 +10,11 @@ use super::{
 };
 use crate::{
     collections::{Context, object::Type, serial},
-    partition::{Found, Partition, cold::Cold, frozen::Slice},
+    partition::{
+        Found, Partition,
+        cold::Cold,
+        frozen::{Slice, SliceLimits},
+    },
 };
 use holdfast_heap::Arena;
 use holdfast_log::Admission;
@@ -174,7 +178,7 @@ impl Txn<'_> {
     }
 
     /// Freezes collections of the transaction's first partition; see [`Partition::freeze`].
-    pub(crate) fn freeze(&mut self, db: u8, cursor: &mut u64, spared: u32, limits: (usize, usize)) -> Slice {
+    pub(crate) fn freeze(&mut self, db: u8, cursor: &mut u64, limits: &SliceLimits) -> Slice {
         let shared = self.shared();
         let Txn { locks, batch, allowance, .. } = self;
         let part = locks.first().1;
@@ -183,7 +187,7 @@ impl Txn<'_> {
             return Slice { ended: true, ..Slice::default() };
         }
         let has_room = |bytes| allowance.add(bytes);
-        let slice = part.freeze(shared, batch, db, cursor, spared, limits, has_room);
+        let slice = part.freeze(shared, batch, db, cursor, limits, has_room);
         self.engine.counters.frozen.fetch_add(slice.keys, Relaxed);
         slice
     }
