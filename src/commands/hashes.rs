@@ -97,7 +97,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the number of fields in a hash.",
         ..LOOK
     }
-    .by(Keyed(hlen)),
+    .by(Keyed(hlen))
+    .using(uses::length),
     Command {
         name: "hmget",
         syntax: "key field...",
@@ -139,7 +140,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
         ..READ
     }
-    .by(Keyed(hscan)),
+    .by(Keyed(hscan))
+    .using(scan::uses),
     Command {
         name: "hset",
         syntax: "key data(field value)...",

@@ -40,7 +40,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of keys that will be removed. When a key to remove holds a value other than a string, the individual complexity for this key is O(M) where M is the number of elements in the list, set, sorted set or hash. Removing a single key that holds a string value is O(1).",
         ..DELETING
     }
-    .by(Keyed(delete)),
+    .by(Keyed(delete))
+    .using(uses::removal),
     Command {
         name: "exists",
         syntax: "key...",
@@ -57,7 +58,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Moves a key to another database.",
         ..ROW
     }
-    .by(Keyed(move_)),
+    .by(Keyed(move_))
+    .using(uses::removal),
     Command {
         name: "object",
         since: "2.2.3",
@@ -73,7 +75,8 @@ pub static COMMANDS: &[Row] = &[
             summary: "Returns the internal encoding of a Redis object.",
             ..OBJECT
         }
-        .by(Keyed(object)),
+        .by(Keyed(object))
+        .using(uses::length),
         Command {
             name: "object|freq",
             syntax: "key",
@@ -114,7 +117,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Renames a key and overwrites the destination.",
         ..ROW
     }
-    .by(Keyed(rename)),
+    .by(Keyed(rename))
+    .using(uses::removal),
     Command {
         name: "renamenx",
         syntax: "key newkey:k1",
@@ -123,7 +127,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Renames a key only when the target key name doesn't exist.",
         ..ROW
     }
-    .by(Keyed(rename)),
+    .by(Keyed(rename))
+    .using(uses::removal),
     Command {
         name: "touch",
         syntax: "key...",
@@ -151,7 +156,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each key removed regardless of its size. Then the command does O(N) work in a different thread in order to reclaim memory, where N is the number of allocations the deleted objects where composed of.",
         ..DELETING
     }
-    .by(Keyed(delete)),
+    .by(Keyed(delete))
+    .using(uses::removal),
 ];
 
 /// There is no such key.

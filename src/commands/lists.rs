@@ -131,7 +131,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the length of a list.",
         ..READ
     }
-    .by(Keyed(llen)),
+    .by(Keyed(llen))
+    .using(uses::length),
     Command {
         name: "lmove",
         syntax: "source:k destination:k1 wherefrom<LEFT|RIGHT> whereto<LEFT|RIGHT>",

@@ -75,6 +75,14 @@ pub fn parse_cursor(text: &[u8]) -> Result<u64, Stop> {
     Ok(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
+/// What a step of a scan over a collection uses.
+pub fn uses(args: Args) -> Vec<Use> {
+    let mut options = args.iter().skip(3).skip_while(|word| !word.eq_ignore_ascii_case(b"count"));
+    let count = options.nth(1).and_then(parse_int).and_then(|count| usize::try_from(count).ok());
+    let used = |cursor| Use::Scan { cursor, count: count.unwrap_or(COUNT) };
+    parse_cursor(args.at(2)).map(used).into_iter().collect()
+}
+
 /// Writes the reply of a scan over a collection. `step` writes the elements, and returns the next cursor and how many
 /// replies it wrote.
 pub fn reply(out: &mut Writer, step: impl FnOnce(&mut Writer) -> (u64, usize)) {

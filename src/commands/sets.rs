@@ -49,7 +49,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the number of members in a set.",
         ..LOOK
     }
-    .by(Keyed(scard)),
+    .by(Keyed(scard))
+    .using(uses::length),
     Command {
         name: "sdiff",
         syntax: "key...",
@@ -57,7 +58,7 @@ pub static COMMANDS: &[Row] = &[
         ..COMBINE
     }
     .by(Keyed(|call, txn| combine(call, txn, Combine::Difference)))
-    .using(uses::all),
+    .using(uses::rest),
     Command {
         name: "sdiffstore",
         syntax: "destination:k key:k1...",
@@ -65,7 +66,7 @@ pub static COMMANDS: &[Row] = &[
         ..STORE
     }
     .by(Keyed(|call, txn| store(call, txn, Combine::Difference)))
-    .using(uses::all),
+    .using(uses::rest),
     Command {
         name: "sinter",
         syntax: "key...",
@@ -74,7 +75,7 @@ pub static COMMANDS: &[Row] = &[
         ..COMBINE
     }
     .by(Keyed(|call, txn| combine(call, txn, Combine::Intersection)))
-    .using(uses::all),
+    .using(uses::common),
     Command {
         name: "sintercard",
         syntax: "numkeys:i key... [LIMIT=limit:i]",
@@ -86,7 +87,7 @@ pub static COMMANDS: &[Row] = &[
         ..COMBINE
     }
     .by(Keyed(sintercard))
-    .using(uses::all),
+    .using(uses::common),
     Command {
         name: "sinterstore",
         syntax: "destination:k key:k1...",
@@ -95,7 +96,7 @@ pub static COMMANDS: &[Row] = &[
         ..STORE
     }
     .by(Keyed(|call, txn| store(call, txn, Combine::Intersection)))
-    .using(uses::all),
+    .using(uses::common),
     Command {
         name: "sismember",
         syntax: "key member",
@@ -179,7 +180,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
         ..READ
     }
-    .by(Keyed(sscan)),
+    .by(Keyed(sscan))
+    .using(scan::uses),
     Command {
         name: "sunion",
         syntax: "key...",

@@ -1,7 +1,7 @@
 //! What is locked and read first for the keys of a call.
 
 use crate::{
-    command::{Flags, keys::reads_value},
+    command::{Flags, KeyAccess, keys::reads_value},
     exec::{handler::Handler, invocation::Invocation},
 };
 use holdfast_store::{Begun, Cold, Error, Store, Txn, Use};
@@ -43,18 +43,17 @@ pub fn absent_pages(
     draws: &mut fastrand::Rng,
     pages_max: usize,
 ) -> Result<Vec<Cold>, Error> {
-    match invocation.row.uses {
-        Some(uses) if txn.has_absent() => {
-            let keys = invocation.all_keys().map(|(key, _)| key);
-            let writes = invocation.command().flags.has(Flags::WRITE);
-            let mut uses = uses(invocation.args);
-            for used in &mut uses {
-                if let Use::Random { seed, .. } = used {
-                    *seed = draws.u64(..);
-                }
-            }
-            txn.absent(db, keys, &uses, writes, pages_max)
-        }
-        _ => Ok(Vec::new()),
+    if !txn.has_absent() {
+        return Ok(Vec::new());
     }
+    let kept = invocation.all_keys().filter(|(_, access)| !access.has(KeyAccess::OW));
+    let keys = kept.map(|(key, _)| key);
+    let writes = invocation.command().flags.has(Flags::WRITE);
+    let mut uses = invocation.row.uses.map(|uses| uses(invocation.args)).unwrap_or_default();
+    for used in &mut uses {
+        if let Use::Random { seed, .. } = used {
+            *seed = draws.u64(..);
+        }
+    }
+    txn.absent(db, keys, &uses, writes, pages_max)
 }

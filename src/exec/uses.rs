@@ -69,6 +69,26 @@ pub fn bytes(_: Args) -> Vec<Use> {
     vec![Use::Bytes(0, usize::MAX)]
 }
 
+/// What is found by the members of the smallest of several sets.
+pub fn common(_: Args) -> Vec<Use> {
+    vec![Use::Common]
+}
+
+/// What is found by the members of the first of several sets.
+pub fn rest(_: Args) -> Vec<Use> {
+    vec![Use::Rest]
+}
+
+/// How many elements there are.
+pub fn length(_: Args) -> Vec<Use> {
+    vec![Use::Length]
+}
+
+/// What it takes to remove a small value.
+pub fn removal(_: Args) -> Vec<Use> {
+    vec![Use::Removal]
+}
+
 /// All.
 pub fn all(_: Args) -> Vec<Use> {
     vec![Use::All]

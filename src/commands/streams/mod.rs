@@ -188,7 +188,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Return the number of messages in a stream.",
         ..READ
     }
-    .by(Keyed(entries::xlen)),
+    .by(Keyed(entries::xlen))
+    .using(uses::length),
     Command {
         name: "xpending",
         syntax: "key group [filters([IDLE=min-idle-time:i@6.2.0] start end count:i [consumer])]",

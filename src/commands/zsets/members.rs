@@ -56,10 +56,23 @@ impl AddArgs {
     }
 }
 
-/// The members that ZADD names, each behind its score.
+/// The members that ZADD names, each behind its score, or behind what is added to it.
 pub fn added(args: Args) -> Vec<Use> {
-    let data: Vec<&[u8]> = args.iter().skip(2).skip_while(|word| parse_double(word).is_none()).collect();
-    data.chunks_exact(2).map(|pair| Use::Place(pair[1], parse_double(pair[0]))).collect()
+    let is_option = |word: &&[u8]| parse_double(word).is_none();
+    let is_added = args.iter().skip(2).take_while(is_option).any(|word| word.eq_ignore_ascii_case(b"incr"));
+    let data: Vec<&[u8]> = args.iter().skip(2).skip_while(is_option).collect();
+    let pairs = data.chunks_exact(2).map(|pair| (pair[1], parse_double(pair[0])));
+    pairs
+        .map(|(member, score)| match score {
+            Some(by) if is_added => Use::Moved(member, by),
+            score => Use::Place(member, score),
+        })
+        .collect()
+}
+
+/// The member whose score ZINCRBY adds to.
+pub fn incremented(args: Args) -> Vec<Use> {
+    parse_double(args.at(2)).map(|by| Use::Moved(args.at(3), by)).into_iter().collect()
 }
 
 pub fn zadd(call: &mut Call, txn: &mut Txn) -> Answer {

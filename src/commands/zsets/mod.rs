@@ -5,7 +5,7 @@ mod members;
 mod pops;
 mod ranges;
 
-use crate::commands::prelude::*;
+use crate::commands::{prelude::*, scan};
 use algebra::Operation;
 use holdfast_resp::Proto;
 use holdfast_store::zset::Scored;
@@ -117,7 +117,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the number of members in a sorted set.",
         ..READ
     }
-    .by(Keyed(members::zcard)),
+    .by(Keyed(members::zcard))
+    .using(uses::length),
     Command {
         name: "zcount",
         syntax: "key min:d max:d",
@@ -136,7 +137,7 @@ pub static COMMANDS: &[Row] = &[
         ..COMBINE
     }
     .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Difference)))
-    .using(uses::all),
+    .using(uses::rest),
     Command {
         name: "zdiffstore",
         syntax: "destination:k numkeys:i key:k1...",
@@ -146,7 +147,7 @@ pub static COMMANDS: &[Row] = &[
         ..STORE
     }
     .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Difference)))
-    .using(uses::all),
+    .using(uses::rest),
     Command {
         name: "zincrby",
         syntax: "key increment:i member",
@@ -157,7 +158,7 @@ pub static COMMANDS: &[Row] = &[
         ..WRITE
     }
     .by(Keyed(members::zincrby))
-    .using(|args| vec![Use::Place(args.at(3), None)]),
+    .using(members::incremented),
     Command {
         name: "zinter",
         syntax: "numkeys:i key... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>] [WITHSCORES]",
@@ -166,7 +167,7 @@ pub static COMMANDS: &[Row] = &[
         ..COMBINE
     }
     .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Intersection)))
-    .using(uses::all),
+    .using(uses::common),
     Command {
         name: "zintercard",
         syntax: "numkeys:i key... [LIMIT=limit:i]",
@@ -176,7 +177,7 @@ pub static COMMANDS: &[Row] = &[
         ..COMBINE
     }
     .by(Keyed(algebra::zintercard))
-    .using(uses::all),
+    .using(uses::common),
     Command {
         name: "zinterstore",
         syntax: "destination:k numkeys:i key:k1... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>]",
@@ -185,7 +186,7 @@ pub static COMMANDS: &[Row] = &[
         ..STORE
     }
     .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Intersection)))
-    .using(uses::all),
+    .using(uses::common),
     Command {
         name: "zlexcount",
         syntax: "key min max",
@@ -375,7 +376,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
         ..BASE
     }
-    .by(Keyed(members::zscan)),
+    .by(Keyed(members::zscan))
+    .using(scan::uses),
     Command {
         name: "zscore",
         syntax: "key member",

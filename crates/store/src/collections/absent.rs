@@ -54,7 +54,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Whether it has found as many as it may.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.pages.borrow().len() >= self.pages_max
     }
 

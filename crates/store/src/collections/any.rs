@@ -62,6 +62,9 @@ pub fn is_large(arena: &Arena, obj: u64, parts: u64) -> bool {
     }
 }
 
+/// Elements from which a collection is not destroyed at once.
+pub const LARGE: u64 = 256;
+
 /// Frees up to about `budget` blocks of an object that nothing names any more, so that a huge one can be freed in
 /// slices. How far it came is kept in the object itself: between two calls it must not be used otherwise.
 pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: usize) -> Destroyed {

@@ -455,17 +455,12 @@ impl<const KEY: usize> Tree<KEY> {
         if level == 0 {
             return self.lower(arena, tx);
         }
-        let capacity = layout.capacity();
-        if view(arena, layout, path.node(level)).len() > capacity / 4 {
-            return;
-        }
-        let (parent, index) = (path.steps[level - 1].node, path.steps[level - 1].index());
-        let above = view(arena, Self::INNER, parent);
-        let length = |index: usize| view(arena, layout, child(above.slot(index))).len();
-        let fits =
-            |left: &usize| left + 1 < above.len() && length(*left) + length(left + 1) <= capacity * 3 / 4;
-        let Some(left) = [Some(index), index.checked_sub(1)].into_iter().flatten().find(fits) else { return };
+        let len = length_of(arena, layout, path.node(level));
+        let Ok(pair) = Self::try_pair(arena, path.steps[level - 1], layout, len, no_look);
+        let Some(left) = pair else { return };
 
+        let parent = path.steps[level - 1].node;
+        let above = view(arena, Self::INNER, parent);
         let (a, b) = (above.slot(left), above.slot(left + 1));
         let (bound_a, bound_b) = (a[POINTER..].to_vec(), b[POINTER..].to_vec());
         let count = count(a) + count(b);
@@ -484,6 +479,48 @@ impl<const KEY: usize> Tree<KEY> {
         arena.write_changed(tx, at, &slot);
         node::remove(arena, tx, Self::INNER, parent, left + 1, 1);
         self.merge(arena, tx, path, level - 1, Self::INNER);
+    }
+
+    /// The first of the two slots whose nodes are merged if the one that a step leads to is left with `len` slots, unless `look` fails of a
+    /// node beside it before it is read, by its place and length.
+    fn try_pair<E>(
+        arena: &Arena,
+        step: Step,
+        layout: Layout,
+        len: usize,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+    ) -> Result<Option<usize>, E> {
+        let (capacity, index) = (layout.capacity(), step.index());
+        if len > capacity / 4 {
+            return Ok(None);
+        }
+        let above = view(arena, Self::INNER, step.node);
+        for beside in [Some(index + 1), index.checked_sub(1)].into_iter().flatten() {
+            if beside < above.len() {
+                let node = child(above.slot(beside));
+                look(node, layout.size)?;
+                if len + length_of(arena, layout, node) <= capacity * 3 / 4 {
+                    return Ok(Some(index.min(beside)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `look` with the leaves that [`Tree::merge_leaf`] reads if the path's is left with `len` slots, by their places and length.
+    pub fn try_merge_leaf<E>(
+        &self,
+        arena: &Arena,
+        path: &Path,
+        layout: Layout,
+        len: usize,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match path.steps[..path.height].last() {
+            // One that is empty is removed.
+            Some(&step) if len > 0 => Self::try_pair(arena, step, layout, len, look).map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// Takes away roots that have one child only.

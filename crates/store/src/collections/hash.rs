@@ -81,7 +81,7 @@ pub fn get<'a>(arena: &'a Arena, cx: Context, obj: u64, name: &[u8]) -> Option<F
 
 /// Looks for what a command that names this field will use of a large hash.
 pub fn look(finder: &Finder, cx: Context, obj: u64, name: &[u8]) -> Result<(), Absent> {
-    Large::of(obj).look(finder, cx.hasher.hash(name)).map(drop)
+    Large::of(obj).look_to_remove(finder, cx.hasher.hash(name))
 }
 
 /// The same for one that sets it to a value.
@@ -94,7 +94,27 @@ pub fn look_at_random(finder: &Finder, obj: u64, wanted: u64, random: impl FnMut
     Large::of(obj).look_at_random(finder, (len(finder.arena, obj), wanted), random);
 }
 
-/// Looks for all of a large hash.
+/// Looks for what it takes to remove so many expired fields of a large hash.
+pub fn look_to_purge(finder: &Finder, obj: u64, expired_ms: u64, count: u64) -> Result<(), Absent> {
+    Large::of(obj).look_to_purge(finder, expired_ms, count)
+}
+
+/// Whether fields of a hash have expired, as far as its header tells: none may be left of them.
+pub fn may_have_expired(arena: &Arena, obj: u64, expired_ms: u64) -> bool {
+    (1..=expired_ms).contains(&next_expiry(arena, obj))
+}
+
+/// Looks for what a step of a [`scan`] of a large hash passes.
+pub fn look_at_scan(finder: &Finder, obj: u64, cursor: u64, count: usize) {
+    Large::of(obj).look_at_scan(finder, cursor, count);
+}
+
+/// Looks for what says when fields of a large hash expire.
+pub fn look_at_expiries(finder: &Finder, obj: u64) {
+    Large::of(obj).look_at_expiries(finder);
+}
+
+/// Looks for all fields of a large hash.
 pub fn look_at_all(finder: &Finder, obj: u64) {
     Large::of(obj).look_at_all(finder);
 }

@@ -230,6 +230,39 @@ impl<const SLOT: usize> Ordered<SLOT> {
         });
     }
 
+    /// Looks for the first key behind a place, and for what it takes to remove it, if the command may do so.
+    pub fn look_behind(&self, finder: &Finder, place: Position) -> Result<(), Absent> {
+        let (arena, look) = (finder.arena, finder.look());
+        let Position { mut path, index } = place;
+        if index == self.leaf_len(arena, path.leaf) && self.tree.try_step(arena, &mut path, false, &look)? {
+            look(path.leaf, Self::LEAF.size)?;
+        }
+        self.look_to_remove(finder, &path, 1)
+    }
+
+    /// Looks for what it takes to remove the keys of these ranks, which must be within the set, beside their leaves, if the command may do so.
+    pub fn look_to_remove_ranks(&self, finder: &Finder, ranks: Range<u64>) -> Result<(), Absent> {
+        let (arena, look) = (finder.arena, finder.look());
+        // Between the two, leaves become empty.
+        for rank in [ranks.start, ranks.end - 1] {
+            let (path, index) = self.tree.try_by_rank(arena, rank, &look)?;
+            look(path.leaf, Self::LEAF.size)?;
+            let first = rank - index;
+            let behind = first + self.leaf_len(arena, path.leaf) as u64;
+            let removed = ranks.end.min(behind) - ranks.start.max(first);
+            self.look_to_remove(finder, &path, removed as usize)?;
+        }
+        Ok(())
+    }
+
+    fn look_to_remove(&self, finder: &Finder, path: &Path, keys: usize) -> Result<(), Absent> {
+        if !finder.writes {
+            return Ok(());
+        }
+        let len = self.leaf_len(finder.arena, path.leaf) - keys;
+        self.tree.try_merge_leaf(finder.arena, path, Self::LEAF, len, finder.look())
+    }
+
     /// Inserts a key at the [`Ordered::place`] where it belongs.
     ///
     /// # Errors

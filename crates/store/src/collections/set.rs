@@ -55,18 +55,27 @@ pub fn contains(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> bool {
 
 /// Looks for what a command that names this member will use of a large set.
 pub fn look(finder: &Finder, cx: Context, obj: u64, member: &[u8]) -> Result<(), Absent> {
-    let word = table(obj).try_find(finder.arena, cx.hasher.hash(member), finder.look())?;
+    let hash = cx.hasher.hash(member);
+    if let Some(word) = table(obj).try_find(finder.arena, hash, finder.look())? {
+        finder.go_on(look_at(finder, word));
+        return table(obj).look_to_remove(finder, hash);
+    }
     let sought = Sought::new(member);
-    if word.is_none() && sought.inline.is_none() {
+    if sought.inline.is_none() {
         finder.look_to_alloc(sought.piece.encoded_len());
     }
-    word.map_or(Ok(()), |word| look_at(finder, word))
+    Ok(())
 }
 
 /// Looks for what so many random members of a large set are found by, and for them.
 pub fn look_at_random(finder: &Finder, obj: u64, wanted: u64, random: impl FnMut() -> u64) {
     let counts = (len(finder.arena, obj), wanted);
     table(obj).look_at_random(finder, counts, random, |word| look_at(finder, word));
+}
+
+/// Looks for what a step of a [`scan`] of a large set passes.
+pub fn look_at_scan(finder: &Finder, obj: u64, cursor: u64, count: usize) {
+    table(obj).look_at_scan(finder, cursor, count, |word| look_at(finder, word));
 }
 
 /// Looks for all of a large set.

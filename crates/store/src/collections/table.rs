@@ -167,6 +167,15 @@ impl Place {
     fn first_slot(&self, hash: u64) -> usize {
         index(hash, self.depth, self.node_bits) & !(self.span() - 1)
     }
+
+    /// The bucket that was split from this one, or this one from that, if neither has been since.
+    fn sibling(&self, arena: &Arena, hash: u64) -> Option<u64> {
+        if self.bits == 0 {
+            return None;
+        }
+        let word = arena.u64(self.node + (self.first_slot(hash) ^ self.span()) as u64 * 8);
+        (word & NODE == 0 && slot_bits(word) == self.bits).then_some(word & OFFSET)
+    }
 }
 
 /// Bits `depth..depth + bits` of a hash, from the top.
@@ -199,6 +208,11 @@ fn fingerprints(arena: &Arena, bucket: u64) -> &[u8; 16] {
 /// A bit for each entry in use.
 fn in_use(arena: &Arena, bucket: u64) -> u32 {
     !probe::matches(fingerprints(arena, bucket), 0) & ALL_ENTRIES
+}
+
+/// Whether a removal that leaves so many entries in a bucket looks at its sibling: of two that are merged, one is at most half of the two.
+fn merges(left: usize) -> bool {
+    left <= MERGE / 2
 }
 
 fn entry_at(bucket: u64, index: usize) -> u64 {
@@ -304,8 +318,7 @@ impl Table {
     /// Removes an entry.
     pub fn remove(self, arena: &mut Arena, tx: &mut Tx, found: Found) {
         arena.write_u8(tx, found.bucket + found.index as u64, 0);
-        // Of two siblings to be merged, one is at most half of the two.
-        if in_use(arena, found.bucket).count_ones() as usize <= MERGE / 2 {
+        if merges(in_use(arena, found.bucket).count_ones() as usize) {
             self.merge(arena, tx, found.hash);
         }
     }
@@ -332,6 +345,31 @@ impl Table {
             if passed >= count && cursor << CURSOR_SHIFT == at {
                 return cursor;
             }
+        }
+    }
+
+    /// Looks for the buckets that a [`Table::scan`] passes, and for their elements, by `look_at` and their words. Of a bucket that is not in
+    /// memory is not known how many it has.
+    pub fn look_at_scan(
+        self,
+        finder: &Finder,
+        cursor: u64,
+        count: usize,
+        look_at: impl Fn(u64) -> Result<(), Absent>,
+    ) {
+        let (arena, look) = (finder.arena, finder.look());
+        let (mut next, mut passed) = (Some(cursor << CURSOR_SHIFT), 0);
+        while let Some(at) = next.filter(|_| passed < count && !finder.is_full()) {
+            let Ok((bucket, depth)) = self.try_bucket(arena, at, &look) else { return };
+            if look(bucket, BUCKET).is_ok() {
+                for index in Ones(in_use(arena, bucket)) {
+                    finder.go_on(look_at(arena.u64(entry_at(bucket, index))));
+                    passed += 1;
+                }
+            } else {
+                passed += ENTRIES / 2;
+            }
+            next = range_end(at, depth);
         }
     }
 
@@ -374,6 +412,7 @@ impl Table {
                 left -= 1;
             } else if let Some(index) = draw.accept(in_use(arena, bucket), depth, count) {
                 finder.go_on(look_at(arena.u64(entry_at(bucket, index))));
+                finder.go_on(self.look_to_remove(finder, draw.hash));
                 left = left.saturating_sub(TRIES);
             }
         }
@@ -578,18 +617,27 @@ impl Table {
         Ok(())
     }
 
+    /// Looks for what it takes to remove an entry with this hash, beside its element, if the command may do so.
+    pub fn look_to_remove(self, finder: &Finder, hash: u64) -> Result<(), Absent> {
+        if !finder.writes {
+            return Ok(());
+        }
+        let (arena, look) = (finder.arena, finder.look());
+        let (bucket, _) = self.try_bucket(arena, hash, &look)?;
+        look(bucket, BUCKET)?;
+        if !merges((in_use(arena, bucket).count_ones() as usize).saturating_sub(1)) {
+            return Ok(());
+        }
+        let place = self.descend(arena, hash);
+        look(place.node, node_size(place.node_bits))?;
+        place.sibling(arena, hash).map_or(Ok(()), |sibling| look(sibling, BUCKET))
+    }
+
     /// Merges the bucket of a hash with its sibling, if they are siblings still and would half fill one.
     fn merge(self, arena: &mut Arena, tx: &mut Tx, hash: u64) {
         let place = self.descend(arena, hash);
-        if place.bits == 0 {
-            return;
-        }
+        let Some(sibling) = place.sibling(arena, hash) else { return };
         let (span, first) = (place.span(), place.first_slot(hash));
-        let word = arena.u64(place.node + (first ^ span) as u64 * 8);
-        let sibling = word & OFFSET;
-        if word & NODE != 0 || slot_bits(word) != place.bits {
-            return;
-        }
         let used = in_use(arena, place.bucket);
         let mut sibling_free = Ones(!in_use(arena, sibling) & ALL_ENTRIES);
         if sibling_free.clone().count() + MERGE < ENTRIES + used.count_ones() as usize {

@@ -5,7 +5,7 @@
 
 use super::{
     Context,
-    absent::Finder,
+    absent::{Absent, Finder},
     any, hash, list,
     object::{self, Type},
     positions_between,
@@ -26,6 +26,8 @@ pub enum Use<'a> {
     Field(&'a [u8], &'a [u8]),
     /// A member of a sorted set and its place in the order, and the place that another score gives it.
     Place(&'a [u8], Option<f64>),
+    /// The same with the place that a score so much greater gives it.
+    Moved(&'a [u8], f64),
     /// Elements of a list, or members of a sorted set, from one position to another, both included; below zero they count from the
     /// end.
     Positions {
@@ -102,6 +104,13 @@ pub enum Use<'a> {
         /// The entries themselves, too.
         entries: bool,
     },
+    /// Members or fields that a step of a scan passes.
+    Scan {
+        /// Where it goes on.
+        cursor: u64,
+        /// About as many.
+        count: usize,
+    },
     /// Members or fields that are chosen at random.
     Random {
         /// As many.
@@ -109,28 +118,51 @@ pub enum Use<'a> {
         /// Tells what is [drawn](super::sample::draws).
         seed: u64,
     },
+    /// What is found of sets and sorted sets by the members of the smallest one: what all have.
+    Common,
+    /// The same by the members of the first one: what no other has.
+    Rest,
     /// Bytes of a string, from one to before another, which may be beyond its end.
     Bytes(usize, usize),
+    /// How many elements there are.
+    Length,
+    /// What it takes to remove it at once, if it is small.
+    Removal,
     /// All of it, whatever it is.
     All,
 }
 
 impl Finder<'_> {
-    /// Looks for what a command will use of a collection.
+    /// Looks for what a command will use of a collection, its header in any case.
     pub fn find(&self, cx: Context, obj: u64, uses: &[Use]) {
-        if uses.is_empty() || self.look()(obj, object::HEADER as usize).is_err() {
-            return;
+        if let [] | [Use::Length] = uses {
+            return self.go_on(self.look()(obj, object::HEADER as usize));
         }
-        let (arena, ty) = (self.arena, object::ty(self.arena, obj));
-        if object::is_packed(arena, obj) {
-            let block = arena.u64(obj + object::ROOT);
-            if block != 0 && self.look()(block, PACKED_HEADER).is_ok() {
-                self.go_on(self.look()(block, any::packed_size(arena, obj, ty).1 as usize));
-            }
-            return;
+        if let Ok(false) = self.look_at_packed(obj) {
+            let ty = object::ty(self.arena, obj);
+            uses.iter().for_each(|wanted| self.find_one(cx, obj, ty, wanted));
         }
-        for wanted in uses {
-            self.find_one(cx, obj, ty, wanted);
+    }
+
+    /// Looks for the header of a collection and, if it lies in one block, for that; whether it does.
+    fn look_at_packed(&self, obj: u64) -> Result<bool, Absent> {
+        let (arena, look) = (self.arena, self.look());
+        look(obj, object::HEADER as usize)?;
+        if !object::is_packed(arena, obj) {
+            return Ok(false);
+        }
+        let block = arena.u64(obj + object::ROOT);
+        if block != 0 {
+            look(block, PACKED_HEADER)?;
+            look(block, any::packed_size(arena, obj, object::ty(arena, obj)).1 as usize)?;
+        }
+        Ok(true)
+    }
+
+    /// Looks for what it takes to remove so many expired fields of a hash.
+    pub fn find_expired(&self, obj: u64, expired_ms: u64, count: usize) {
+        if let Ok(false) = self.look_at_packed(obj) {
+            self.go_on(hash::look_to_purge(self, obj, expired_ms, count as u64));
         }
     }
 
@@ -162,6 +194,14 @@ impl Finder<'_> {
             (_, Use::Random { wanted, .. }) if wanted.count() >= count / 3 => {
                 self.find_one(cx, obj, ty, &Use::All);
             }
+            (_, Use::Removal) if count < any::LARGE => {
+                self.find_one(cx, obj, ty, &Use::All);
+                match ty {
+                    Type::Hash => hash::look_at_expiries(self, obj),
+                    Type::Zset => zset::look_at_table(self, obj),
+                    _ => {}
+                }
+            }
             (Type::Hash, Use::Random { wanted, seed }) => {
                 hash::look_at_random(self, obj, wanted.count(), draws(seed));
             }
@@ -171,6 +211,9 @@ impl Finder<'_> {
             (Type::Zset, Use::Random { wanted, seed }) => {
                 zset::look_at_random(self, cx, obj, wanted, draws(seed));
             }
+            (Type::Hash, Use::Scan { cursor, count }) => hash::look_at_scan(self, obj, cursor, count),
+            (Type::Set, Use::Scan { cursor, count }) => set::look_at_scan(self, obj, cursor, count),
+            (Type::Zset, Use::Scan { cursor, count }) => zset::look_at_scan(self, obj, cursor, count),
             (Type::Hash, Use::Element(name)) => self.go_on(hash::look(self, cx, obj, name)),
             (Type::Hash, Use::Field(name, value)) => {
                 self.go_on(hash::look_to_set(self, cx, obj, name, value));
@@ -180,7 +223,11 @@ impl Finder<'_> {
             (Type::Set, Use::All) => set::look_at_all(self, obj),
             (Type::Zset, Use::Element(member)) => self.go_on(zset::look(self, cx, obj, member).map(drop)),
             (Type::Zset, Use::Place(member, score)) => {
-                self.go_on(zset::look_at_place(self, cx, obj, member, score));
+                self.go_on(zset::look_at_place(self, cx, obj, member, |_| score));
+            }
+            (Type::Zset, Use::Moved(member, by)) => {
+                let moved = |score: Option<f64>| Some(score.unwrap_or(0.0) + by);
+                self.go_on(zset::look_at_place(self, cx, obj, member, moved));
             }
             (Type::Zset, Use::Positions { first, last, reverse }) => {
                 let Range { start, end } = positions_between(first, last, count);

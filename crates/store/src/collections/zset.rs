@@ -107,20 +107,23 @@ pub fn look(finder: &Finder, cx: Context, obj: u64, member: &[u8]) -> Result<Opt
     Ok(element)
 }
 
-/// The same for one that ranks the member, or gives it this score, or removes it.
+/// The same for one that ranks the member, or gives it the score that `score` makes of its own, or removes it.
 pub fn look_at_place(
     finder: &Finder,
     cx: Context,
     obj: u64,
     member: &[u8],
-    score: Option<f64>,
+    score: impl Fn(Option<f64>) -> Option<f64>,
 ) -> Result<(), Absent> {
     let arena = finder.arena;
     let element = look(finder, cx, obj, member)?;
-    if element.is_none() && score.is_some() {
-        finder.look_to_alloc(ELEMENT + member.len());
-    }
     let old = element.map(|element| element_score(arena, element));
+    let score = score(old);
+    match (element, score) {
+        (None, Some(_)) => finder.look_to_alloc(ELEMENT + member.len()),
+        (Some(_), None) => finder.go_on(table(obj).look_to_remove(finder, cx.hasher.hash(member))),
+        _ => {}
+    }
     for score in old.into_iter().chain(score) {
         let below = |key: &Key| {
             if score_of(key) == score {
@@ -128,7 +131,11 @@ pub fn look_at_place(
             }
             Ok(key_precedes(arena, key, (member, score)))
         };
-        finder.go_on(tree(obj).look_at_way(finder, below).map(drop));
+        if let Ok(Some(place)) = tree(obj).look_at_way(finder, below)
+            && old == Some(score)
+        {
+            finder.go_on(tree(obj).look_behind(finder, place));
+        }
     }
     Ok(())
 }
@@ -136,13 +143,16 @@ pub fn look_at_place(
 /// Looks for the members of a large sorted set at these ranks, and for what is needed to remove them if the command may do so.
 pub fn look_at_ranks(finder: &Finder, cx: Context, obj: u64, ranks: Range<u64>) {
     let arena = finder.arena;
-    tree(obj).try_each(arena, ranks, finder.look(), |key| {
+    tree(obj).try_each(arena, ranks.clone(), finder.look(), |key| {
         let element = element_of(key);
         if look_at(finder, element).is_ok() && finder.writes {
             let hash = cx.hasher.hash(member_of(arena, element));
-            finder.go_on(table(obj).try_find(arena, hash, finder.look()).map(drop));
+            finder.go_on(table(obj).look_to_remove(finder, hash));
         }
     });
+    if finder.writes && !ranks.is_empty() {
+        finder.go_on(tree(obj).look_to_remove_ranks(finder, ranks));
+    }
 }
 
 /// Looks for so many random members of a large sorted set, different ones or each drawn anew.
@@ -167,6 +177,16 @@ pub fn look_at_random(
             ranks.take_while(|_| !finder.is_full()).for_each(look);
         }
     }
+}
+
+/// Looks for what finds all members of a large sorted set by their names.
+pub fn look_at_table(finder: &Finder, obj: u64) {
+    table(obj).try_each(finder.arena, finder.look(), |_| ());
+}
+
+/// Looks for what a step of a [`scan`] of a large sorted set passes.
+pub fn look_at_scan(finder: &Finder, obj: u64, cursor: u64, count: usize) {
+    table(obj).look_at_scan(finder, cursor, count, |element| look_at(finder, element));
 }
 
 /// Looks for all members.

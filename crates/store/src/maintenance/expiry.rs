@@ -14,11 +14,18 @@ use std::{
 
 /// Keys that one step of active expiry looks at in a partition, and the share of expired ones that makes it go on.
 const EXPIRE_SAMPLE: usize = 20;
+/// Buckets of keys among which one step looks for hashes with expired fields: some hundred keys.
+const PURGE_BUCKETS: usize = 8;
 /// Bytes of log that this takes, about, and those of it that may wait to be written.
 const EXPIRE_BYTES: usize = 96 << 10;
 const EXPIRE_UNWRITTEN_MAX: u64 = 1 << 20;
 /// How long active expiry goes on at most before something else has its turn, and until it goes on.
 pub const EXPIRE_SLICE: Duration = Duration::from_millis(25);
+/// The same for hashes that are not in memory, and the buckets of keys among which they are looked for, while nothing is found.
+const ABSENT_SLICE: Duration = Duration::from_millis(2);
+const ABSENT_STEPS: usize = 64;
+/// How often one of them is looked at until all is in memory.
+const ABSENT_ROUNDS: usize = 8;
 
 /// Whether expired keys are looked for.
 pub(crate) struct Expiry {
@@ -45,6 +52,7 @@ pub(crate) struct ExpireHand {
     /// The partition that is next.
     partition: u16,
     cursors: Vec<[ExpireCursors; PHYSICAL_DATABASES]>,
+    absent: AbsentHand,
     /// The end of the log when it was kicked last.
     sent: Lsn,
 }
@@ -52,7 +60,26 @@ pub(crate) struct ExpireHand {
 impl ExpireHand {
     pub fn new(partitions: usize) -> ExpireHand {
         let cursors = vec![[ExpireCursors::default(); PHYSICAL_DATABASES]; partitions];
-        ExpireHand { partition: 0, cursors, sent: 0 }
+        ExpireHand { partition: 0, cursors, absent: AbsentHand::default(), sent: 0 }
+    }
+}
+
+/// Where the search for expired fields of hashes that are not in memory is.
+#[derive(Default)]
+struct AbsentHand {
+    partition: u16,
+    db: u8,
+    /// Among all keys.
+    cursor: u64,
+}
+
+impl AbsentHand {
+    /// Goes to the next database.
+    fn next(&mut self, partitions: u16) {
+        (self.db, self.cursor) = ((self.db + 1) % PHYSICAL_DATABASES as u8, 0);
+        if self.db == 0 {
+            self.partition = (self.partition + 1) % partitions;
+        }
     }
 }
 
@@ -63,6 +90,42 @@ struct ExpireCursors {
     keys: u64,
     /// Among all keys, for fields.
     fields: u64,
+}
+
+/// Reads what is not in memory of some hashes, and removes their expired fields. Each that is absent has its turn, but slowly, unless some are
+/// found: there may be many times more of them than fit into memory, and few may have fields that expire. Whether there may be more to do.
+fn purge_absent(engine: &Engine, hand: &mut AbsentHand, now_ms: u64) -> bool {
+    let shared = &engine.shared;
+    let (started, mut is_left) = (Instant::now(), false);
+    for step in 0.. {
+        let (steps, slice) = if is_left { (usize::MAX, EXPIRE_SLICE) } else { (ABSENT_STEPS, ABSENT_SLICE) };
+        if step >= steps || started.elapsed() >= slice || !shared.heap.has_absent() {
+            break;
+        }
+        let has_any = engine.enter(hand.partition).len(hand.db) > 0;
+        if !has_any || shared.databases.is_garbage(hand.db) {
+            hand.next(engine.partitions.len() as u16);
+            continue;
+        }
+        // What is read tells what else is to be.
+        for _ in 0..ABSENT_ROUNDS {
+            let mut txn = Txn::begin(engine, &[hand.partition], now_ms);
+            let absent = txn.absent_to_purge(hand.db, hand.cursor);
+            drop(txn);
+            if absent.is_empty() {
+                break;
+            }
+            // What is damaged is passed over, and told by who looks at it.
+            absent.into_iter().for_each(|page| drop(shared.heap.read(page)));
+        }
+        let mut txn = Txn::begin(engine, &[hand.partition], now_ms);
+        is_left = txn.purge_some(hand.db, &mut hand.cursor, 1);
+        txn.commit();
+        if !is_left && hand.cursor == 0 {
+            hand.next(engine.partitions.len() as u16);
+        }
+    }
+    is_left
 }
 
 /// Removes expired keys, Redis's way: looks at a few keys with an expiry, and at more while many of them have expired.
@@ -87,7 +150,7 @@ pub fn expire(engine: &Engine, hand: &mut ExpireHand) -> Result<bool> {
                 }
                 let mut txn = Txn::begin(engine, &[number], now);
                 let (seen, mut expired, cold) = txn.expire_some(db, &mut cursors.keys, EXPIRE_SAMPLE);
-                let purged_all = !txn.purge_some(db, &mut cursors.fields);
+                let purged_all = !txn.purge_some(db, &mut cursors.fields, PURGE_BUCKETS);
                 txn.commit();
                 expired += expire_cold(engine, db, cold, now);
                 if purged_all && (seen == 0 || expired * 10 <= seen) {
@@ -97,8 +160,9 @@ pub fn expire(engine: &Engine, hand: &mut ExpireHand) -> Result<bool> {
         }
         hand.partition = (number + 1) % engine.partitions.len() as u16;
     }
+    let is_left = purge_absent(engine, &mut hand.absent, now);
     log.kick();
-    Ok(false)
+    Ok(is_left)
 }
 
 /// Whether the log takes a slice of expiry. Waits for what was sent before to be written, so that the log's buffers are not

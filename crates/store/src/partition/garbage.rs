@@ -11,8 +11,6 @@ use crate::{
     partition::{batch::Batch, shared::Shared},
 };
 
-/// Elements from which a collection is not destroyed at once.
-const LARGE: u64 = 256;
 /// Bytes of a batch from which on it destroys none at once, so that it does not come to more than is expected of it.
 const MUCH_BYTES: usize = 16 << 10;
 /// Blocks of a collection that are freed in one slice: some tens of microseconds.
@@ -24,7 +22,7 @@ impl Partition {
     /// Frees an object that nothing names any more, or leaves that to [`Partition::sweep`] if it takes long.
     pub(super) fn discard(&mut self, shared: &Shared, batch: &mut Batch, offset: u64) {
         let is_much = batch.tx.buf.len() > MUCH_BYTES && any::parts(&self.arena, offset) > 1;
-        if is_much || any::is_large(&self.arena, offset, LARGE) {
+        if is_much || any::is_large(&self.arena, offset, any::LARGE) {
             let db = shared.databases.garbage();
             let digest = shared.secret.digest(&offset.to_le_bytes());
             let keys = &mut self.databases[db as usize].keys;

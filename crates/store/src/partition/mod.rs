@@ -21,7 +21,7 @@ pub mod uncondensed;
 
 use crate::{
     cache::{Cache, pool::Pool, uses::Meter},
-    collections::{Limits, hash, object},
+    collections::{Limits, absent::Finder, hash, object},
     format::{
         digest::Digest,
         entry_word::{EntryWord, Type, class_bytes_min},
@@ -32,7 +32,7 @@ use batch::{Batch, Written};
 use cold::ColdItem;
 use databases::PHYSICAL_DATABASES;
 use frozen::Frozen;
-use holdfast_heap::{Arena, Full};
+use holdfast_heap::{AbsentPage, Arena, Full};
 use holdfast_log::{Lsn, batch_len};
 use index::{HandleMemory, Index, ROOT_BYTES, Slot};
 use observers::{Notify, Observers};
@@ -47,6 +47,8 @@ pub(crate) const DATABASE_ROOT_BYTES: u64 = 2 * ROOT_BYTES;
 /// it and the physical one.
 pub(crate) const DATABASE_MAP: u64 = 2048;
 const _: () = assert!(PHYSICAL_DATABASES as u64 * DATABASE_ROOT_BYTES <= DATABASE_MAP);
+/// Pages of a hash that are read at once to remove expired fields.
+const PURGE_PAGES_MAX: usize = 256;
 /// Classes of digests for which the newest write is remembered.
 const RECENT: usize = 256;
 
@@ -149,6 +151,15 @@ impl Appended {
         self.headers += headers;
         self.input += input;
     }
+}
+
+/// Hashes to remove expired fields from.
+#[derive(Default)]
+pub(crate) struct Purge {
+    /// Those that have some.
+    pub due: Vec<Digest>,
+    /// Pages that have to be read to know it of the others.
+    pub absent: Vec<AbsentPage>,
 }
 
 /// What [`Partition::expired_keys`] found.
@@ -595,16 +606,32 @@ impl Partition {
         }
     }
 
-    /// The hashes that have expired fields, among the keys of some buckets from a cursor on.
-    pub fn hashes_to_purge(&self, db: u8, cursor: &mut u64, buckets: usize, now_ms: u64) -> Vec<Digest> {
+    /// The hashes that have expired fields, among the keys of some buckets from a cursor on, as far as these, or so many of the fields, are in
+    /// memory.
+    pub fn hashes_to_purge(
+        &self,
+        db: u8,
+        cursor: &mut u64,
+        (buckets, fields): (usize, usize),
+        expired_ms: u64,
+    ) -> Purge {
         let keys = &self.databases[db as usize].keys;
-        let mut due = Vec::new();
+        let mut purge = Purge::default();
         for _ in 0..buckets {
             let next = keys.scan(&self.arena, *cursor, |_, digest, word| {
                 if word.ty() == Type::Hash && word.in_heap() {
-                    let next_expiry = hash::next_expiry(&self.arena, word.offset());
-                    if next_expiry != 0 && next_expiry <= now_ms {
-                        due.push(digest);
+                    let (obj, absent) = (word.offset(), purge.absent.len());
+                    purge.absent.extend(self.arena.absent(obj, object::HEADER as usize));
+                    if purge.absent.len() > absent {
+                        return;
+                    }
+                    if hash::may_have_expired(&self.arena, obj, expired_ms) {
+                        let finder = Finder::new(&self.arena, true, PURGE_PAGES_MAX);
+                        finder.find_expired(obj, expired_ms, fields);
+                        purge.absent.extend(finder.into_pages());
+                        if purge.absent.len() == absent {
+                            purge.due.push(digest);
+                        }
                     }
                 }
             });
@@ -613,6 +640,6 @@ impl Partition {
                 break;
             }
         }
-        due
+        purge
     }
 }

@@ -7,10 +7,13 @@ use crate::{
     format::digest::Digest,
     partition::{Found, batch::Written, changes::ChangeKind, cold::ColdItem, observers::Notify},
 };
+use holdfast_heap::AbsentPage;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Expired fields of a hash that are removed at once, so that a transaction does not take long for it.
-const PURGED_MAX: usize = 1000;
+pub(super) const PURGED_MAX: usize = 1000;
+/// The same where some may have to be read before.
+const PURGED_COLD_MAX: usize = 50;
 /// Bytes of log that this takes, about.
 const PURGE_BYTES: usize = PURGED_MAX * 64;
 
@@ -28,11 +31,10 @@ impl Txn<'_> {
     }
 
     /// Removes fields of a hash that have expired, and with the last one the key; whether the key is still there.
-    pub(super) fn purge_fields(&mut self, target: Target<'_>, found: Found) -> bool {
+    pub(super) fn purge_fields(&mut self, target: Target<'_>, found: Found, fields_max: usize) -> bool {
         let (shared, obj) = (self.shared(), found.word.offset());
         let part = self.locks.get(target.partition);
-        let next_expiry = hash::next_expiry(&part.arena, obj);
-        if next_expiry == 0 || !self.has_expired(next_expiry) {
+        if !hash::may_have_expired(&part.arena, obj, self.expired_ms) {
             return true;
         }
         let purges = self.may_expire() && self.takes_removal(PURGE_BYTES);
@@ -49,7 +51,7 @@ impl Txn<'_> {
             self.has_passed_over |= !is_there;
             return is_there;
         }
-        let purged = hash::Writer::new(&mut part.arena, &mut self.batch.tx, obj, context).purge(PURGED_MAX);
+        let purged = hash::Writer::new(&mut part.arena, &mut self.batch.tx, obj, context).purge(fields_max);
         let is_empty = hash::len(&part.arena, obj) == 0;
         if is_empty {
             part.remove(shared, &mut self.batch, target.db, target.digest, found);
@@ -120,18 +122,16 @@ impl Txn<'_> {
         None
     }
 
-    /// Looks at a few keys of a partition, from a cursor on, and removes expired fields of those that are hashes. Whether
-    /// there may be more at these keys: then the cursor has not moved.
-    pub(crate) fn purge_some(&mut self, db: u8, cursor: &mut u64) -> bool {
-        /// Some hundred keys.
-        const BUCKETS: usize = 8;
-        let (shared, expired_ms) = (self.shared(), self.expired_ms);
+    /// Looks at the keys of a few buckets of a partition, from a cursor on, and removes expired fields of those that are hashes, and in memory.
+    /// Whether there may be more at these keys: then the cursor has not moved.
+    pub(crate) fn purge_some(&mut self, db: u8, cursor: &mut u64, buckets: usize) -> bool {
+        let (shared, expired_ms, fields) = (self.shared(), self.expired_ms, self.fields_to_purge());
         if shared.databases.is_garbage(db) {
             return false;
         }
         let mut next = *cursor;
         let (partition, part) = self.locks.first();
-        let due = part.hashes_to_purge(db, &mut next, BUCKETS, expired_ms);
+        let due = part.hashes_to_purge(db, &mut next, (buckets, fields), expired_ms).due;
         if due.is_empty() || !self.takes_removal(PURGE_BYTES) {
             *cursor = next;
             return false;
@@ -140,8 +140,18 @@ impl Txn<'_> {
             let part = self.locks.get(partition);
             let found = part.find(shared, db, digest).expect("an entry that was just seen");
             let key = object::key(&part.arena, found.word.offset()).to_vec();
-            self.purge_fields(Target { db, key: &key, partition, digest, slot: None }, found);
+            self.purge_fields(Target { db, key: &key, partition, digest, slot: None }, found, fields);
         }
         true
+    }
+
+    /// The pages to be read before [`Txn::purge_some`] can do the same among one bucket.
+    pub(crate) fn absent_to_purge(&mut self, db: u8, mut cursor: u64) -> Vec<AbsentPage> {
+        let (expired_ms, fields) = (self.expired_ms, self.fields_to_purge());
+        self.locks.first().1.hashes_to_purge(db, &mut cursor, (1, fields), expired_ms).absent
+    }
+
+    fn fields_to_purge(&self) -> usize {
+        if self.has_absent() { PURGED_COLD_MAX } else { PURGED_MAX }
     }
 }

@@ -20,7 +20,7 @@ mod transfer;
 mod uses;
 
 use crate::{
-    collections::{Context, absent::Finder, uses::Use},
+    collections::{Context, absent::Finder, hash, object::HEADER, uses::Use},
     engine::{
         Engine,
         locks::{LockBusy, LockWait, Locks},
@@ -41,6 +41,7 @@ use crate::{
 use allowance::Allowance;
 use changes::Changes;
 use error::{Error, Result};
+use expiring::PURGED_MAX;
 use holdfast_heap::{Home, HomeMethod, PAGE};
 use holdfast_log::Lsn;
 use scratch::Scratch;
@@ -80,14 +81,14 @@ pub struct Txn<'s> {
     /// What was to expire by then has expired.
     expired_ms: u64,
     /// What has expired is not there, but is not removed.
-    keeps_expired: bool,
+    pub(crate) keeps_expired: bool,
     /// A key that has expired was left where it is.
     has_passed_over: bool,
-    counts_lookups: bool,
+    pub(crate) counts_lookups: bool,
     /// What has been counted so far.
     lookups: Lookups,
     /// Looking at a key is a use of it.
-    notes_uses: bool,
+    pub(crate) notes_uses: bool,
     wait_lsn: Lsn,
     /// Memory of the heap may be set aside for it.
     has_made_room: bool,
@@ -269,7 +270,10 @@ impl<'s> Txn<'s> {
             return None;
         }
         self.lookups.hits += u64::from(self.counts_lookups);
-        if found.word.ty() == Type::Hash && found.word.in_heap() && !self.purge_fields(target, found) {
+        if found.word.ty() == Type::Hash
+            && found.word.in_heap()
+            && !self.purge_fields(target, found, PURGED_MAX)
+        {
             return None;
         }
         Some(found)
@@ -420,8 +424,12 @@ impl<'s> Txn<'s> {
     pub fn cold<'k>(&mut self, db: u8, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<Cold> {
         let (mut cold, lookups) = (Vec::new(), self.lookups);
         for key in keys {
-            let target = self.target(db, key);
-            if let Some(found) = self.find(target)
+            let (target, shared) = (self.target(db, key), self.shared());
+            let part = self.locks.get(target.partition);
+            let found = part.find_near(shared, target.db, target.digest, target.slot);
+            // What is in the heap may not be in memory either, but is no value to be fetched: see [`Txn::absent`].
+            if found.is_some_and(|found| !found.word.in_heap())
+                && let Some(found) = self.find(target)
                 && let Err(Error::Cold(one)) = self.value(target, found)
             {
                 cold.push(one);
@@ -454,11 +462,16 @@ impl<'s> Txn<'s> {
     ) -> Result<Vec<Cold>> {
         let (shared, mut pages) = (self.shared(), BTreeSet::new());
         let left = (shared.budget.max() / 2 / PAGE).saturating_sub(self.fetched.len());
-        for key in keys {
+        let may_expire = self.may_expire();
+        let keys: Vec<&[u8]> = keys.into_iter().collect();
+        for key in &keys {
             let target = self.target(db, key);
             let part = self.locks.get(target.partition);
             let found = part.find_near(shared, target.db, target.digest, target.slot);
-            if let Some(found) = found.filter(|found| found.word.in_heap()) {
+            // Whether fields of a hash have expired is seen to whatever is done with it.
+            let is_used =
+                |found: &Found| found.word.in_heap() && (found.word.ty() == Type::Hash || !uses.is_empty());
+            if let Some(found) = found.filter(is_used) {
                 let context = Context {
                     hasher: &shared.hasher,
                     limits: &part.limits,
@@ -466,10 +479,22 @@ impl<'s> Txn<'s> {
                     expired_ms: self.expired_ms,
                 };
                 let room = left.min(pages_max).saturating_sub(pages.len());
-                let finder = Finder::new(&part.arena, writes, room);
-                finder.find(context, found.word.offset(), uses);
+                let obj = found.word.offset();
+                // Whatever the command does, they go first.
+                let purges = may_expire
+                    && found.word.ty() == Type::Hash
+                    && part.arena.absent(obj, HEADER as usize).next().is_none()
+                    && hash::may_have_expired(&part.arena, obj, self.expired_ms);
+                let finder = Finder::new(&part.arena, writes || purges, room);
+                if purges {
+                    finder.find_expired(obj, self.expired_ms, PURGED_MAX);
+                }
+                finder.find(context, obj, uses);
                 pages.append(&mut finder.into_pages());
             }
+        }
+        if pages.is_empty() && matches!(uses, [Use::Common | Use::Rest]) {
+            pages = self.absent_to_combine(db, &keys, uses[0], left.min(pages_max));
         }
         let cold: Vec<Cold> = pages.into_iter().map(Cold::Page).collect();
         let mut failed =

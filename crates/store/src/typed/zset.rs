@@ -16,9 +16,9 @@ use std::ops::{Bound, Range};
 /// A sorted set, to read.
 #[derive(Clone, Copy)]
 pub struct Zset<'t> {
-    arena: &'t Arena,
-    context: Context<'t>,
-    obj: u64,
+    pub(super) arena: &'t Arena,
+    pub(super) context: Context<'t>,
+    pub(super) obj: u64,
 }
 
 impl<'t> Zset<'t> {

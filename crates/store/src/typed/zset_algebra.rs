@@ -2,6 +2,7 @@
 
 use super::{set::Set, zset::Zset};
 use crate::{
+    collections::{Context, absent::Finder, uses::Use},
     format::entry_word::Type,
     txn::{
         Txn,
@@ -9,7 +10,12 @@ use crate::{
         frozen::Located,
     },
 };
-use std::{collections::HashMap, ops::ControlFlow};
+use holdfast_heap::{AbsentPage, Arena};
+use std::{
+    collections::{BTreeSet, HashMap},
+    mem,
+    ops::ControlFlow,
+};
 
 /// One of the sets, and what its scores are multiplied by.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +70,14 @@ impl Operand<'_> {
         }
     }
 
+    /// Where its object is.
+    fn object(&self) -> (&Arena, Context<'_>, u64) {
+        match self {
+            Operand::Zset(zset, _) => (zset.arena, zset.context, zset.obj),
+            Operand::Set(set, _) => (set.arena, set.context, set.obj),
+        }
+    }
+
     fn score(&self, member: &[u8]) -> Option<f64> {
         match self {
             Operand::Zset(zset, weight) => zset.score(member).map(|score| number(score * weight)),
@@ -80,6 +94,37 @@ impl Operand<'_> {
             Operand::Set(set, weight) => set.members().try_for_each(|member| each(&member, *weight)),
         };
     }
+}
+
+/// See [`Txn::absent_to_combine`].
+fn absent_of(operands: Vec<Option<Operand>>, wanted: Use, pages_max: usize) -> BTreeSet<AbsentPage> {
+    let is_none = |operand: &Option<Operand>| operand.is_none();
+    let mut present = match wanted {
+        Use::Common if operands.iter().any(is_none) => return BTreeSet::new(),
+        _ if operands.first().is_none_or(is_none) => return BTreeSet::new(),
+        _ => operands.into_iter().flatten().collect::<Vec<_>>(),
+    };
+    if matches!(wanted, Use::Common) {
+        present.sort_by_key(Operand::len);
+    }
+    let (first, others) = present.split_first().expect("the first is there");
+    let (arena, context, obj) = first.object();
+    let finder = Finder::new(arena, false, pages_max);
+    finder.find(context, obj, &[Use::All]);
+    let mut pages = finder.into_pages();
+    if !pages.is_empty() {
+        return pages;
+    }
+    for other in others {
+        let (arena, context, obj) = other.object();
+        let finder = Finder::new(arena, false, pages_max - pages.len());
+        first.visit(|member, _| {
+            finder.find(context, obj, &[Use::Element(member)]);
+            if finder.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        pages.append(&mut finder.into_pages());
+    }
+    pages
 }
 
 fn sorted(mut members: Members) -> Members {
@@ -106,6 +151,27 @@ impl Txn<'_> {
             })
         };
         Ok(inputs.iter().zip(found).map(operand).collect())
+    }
+
+    /// The pages that are not in memory, and so many at most, of what [`Use::Common`] or [`Use::Rest`] of the sets at these keys are found by.
+    /// Their headers must be in memory.
+    pub(crate) fn absent_to_combine(
+        &mut self,
+        db: u8,
+        keys: &[&[u8]],
+        wanted: Use,
+        pages_max: usize,
+    ) -> BTreeSet<AbsentPage> {
+        let inputs: Vec<Input> = keys.iter().map(|&key| Input { key, weight: 1.0 }).collect();
+        let flags = (
+            mem::replace(&mut self.keeps_expired, true),
+            mem::replace(&mut self.counts_lookups, false),
+            mem::replace(&mut self.notes_uses, false),
+        );
+        // What is of another type, or not in memory, the command meets.
+        let pages = self.operands(db, &inputs).map(|operands| absent_of(operands, wanted, pages_max));
+        (self.keeps_expired, self.counts_lookups, self.notes_uses) = flags;
+        pages.unwrap_or_default()
     }
 
     /// Shows the members that all sets have to `each` until it breaks off.

@@ -137,3 +137,44 @@ fn what_could_not_be_removed_gives_way_to_a_new_value() {
         }
     }
 }
+
+/// Hashes that are not in memory are not read with their partition locked to find out whether fields of theirs have expired; but
+/// they are read.
+#[test]
+fn fields_of_hashes_that_are_not_in_memory_expire() {
+    const HASHES: u32 = 8000;
+    let sim = SimIo::new(1);
+    let options =
+        Options { partitions: 2, heap_bytes_max: 256 << 20, memory_bytes_max: 3 << 20, ..Options::default() };
+    let store = Store::open_on(Arc::new(sim.clone()), options).expect("a store");
+    let value = [b'x'; 400];
+    for number in 0..HASHES {
+        let key = key(number);
+        while store.admit(4096) != Admission::Ok {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let mut txn = store.begin_keys([&key[..]]);
+        let expiry = Expiry::At(txn.now_ms() + 1_000_000);
+        txn.hash_set(0, &key, [(&b"soon"[..], &value[..])], expiry).expect("room");
+        if number % 2 == 0 {
+            txn.hash_set(0, &key, [(&b"never"[..], &b"1"[..])], Expiry::Clear).expect("room");
+        }
+        txn.commit();
+    }
+    let absent = || store.stats().heap_absent_bytes;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while absent() < 2 << 20 {
+        assert!(Instant::now() < deadline, "{} bytes are absent", absent());
+        thread::sleep(Duration::from_millis(1));
+    }
+    let faults = store.stats().heap_page_faults;
+    sim.advance_ms(2_000_000);
+    while store.len(0) > u64::from(HASHES / 2) {
+        assert!(Instant::now() < deadline, "{} hashes are left", store.len(0));
+        thread::sleep(Duration::from_millis(1));
+    }
+    let faults = store.stats().heap_page_faults - faults;
+    println!("{faults} pages were waited for");
+    assert!(faults < 100, "{faults} pages were waited for");
+    store.check().expect("a sound store");
+}

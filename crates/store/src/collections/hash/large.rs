@@ -58,6 +58,23 @@ impl Large {
         Ok(word.is_some())
     }
 
+    /// The same for what it takes to remove the field, if the command may do so.
+    pub fn look_to_remove(self, finder: &Finder, hash: u64) -> Result<(), Absent> {
+        let Some(word) = self.table.try_find(finder.arena, hash, finder.look())? else { return Ok(()) };
+        finder.go_on(Block::of(word).look(finder));
+        self.table.look_to_remove(finder, hash)
+    }
+
+    /// The same for so many fields that have expired, the first ones.
+    pub fn look_to_purge(self, finder: &Finder, expired_ms: u64, count: u64) -> Result<(), Absent> {
+        let has_expired = |key: &Key| Ok(decode(key).0 <= expired_ms);
+        let ranks = self.expiries.look_between(finder, |_| Ok(false), has_expired, false, count)?;
+        self.expiries.try_each(finder.arena, ranks.clone(), finder.look(), |key| {
+            finder.go_on(self.look_to_remove(finder, decode(key).1));
+        });
+        if ranks.is_empty() { Ok(()) } else { self.expiries.look_to_remove_ranks(finder, ranks) }
+    }
+
     /// The same for what it takes to set a field.
     pub fn look_to_set(self, finder: &Finder, hash: u64, name: &[u8], value: &[u8]) -> Result<(), Absent> {
         if !self.look(finder, hash)? {
@@ -70,6 +87,16 @@ impl Large {
     /// Looks for random fields; see [`Table::look_at_random`].
     pub fn look_at_random(self, finder: &Finder, counts: (u64, u64), random: impl FnMut() -> u64) {
         self.table.look_at_random(finder, counts, random, |word| Block::of(word).look(finder));
+    }
+
+    /// Looks for what a step of a scan passes; see [`Table::look_at_scan`].
+    pub fn look_at_scan(self, finder: &Finder, cursor: u64, count: usize) {
+        self.table.look_at_scan(finder, cursor, count, |word| Block::of(word).look(finder));
+    }
+
+    /// Looks for all expiries.
+    pub fn look_at_expiries(self, finder: &Finder) {
+        self.expiries.try_each(finder.arena, 0..u64::MAX, finder.look(), |_| ());
     }
 
     /// Looks for all fields.
