@@ -367,7 +367,7 @@ fn small_hashes_are_found_before_they_are_used() {
         // Since fields of them expire, they are not frozen. Half of them lie in one block.
         let make = |n: u64| {
             let words = ["HSET".into(), format!("hash{n}")];
-            let value = |field: u64| element(field).split_off(if n % 2 == 0 { 0 } else { 20 });
+            let value = |field: u64| element(field).split_off(if n.is_multiple_of(2) { 0 } else { 20 });
             words.into_iter().chain((0..6).flat_map(|field| [format!("f{field}"), value(field)])).collect()
         };
         let expire =
