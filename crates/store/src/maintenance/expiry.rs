@@ -94,12 +94,13 @@ struct ExpireCursors {
 
 /// Reads what is not in memory of some hashes, and removes their expired fields. Each that is absent has its turn, but slowly, unless some are
 /// found: there may be many times more of them than fit into memory, and few may have fields that expire. Whether there may be more to do.
-fn purge_absent(engine: &Engine, hand: &mut AbsentHand, now_ms: u64) -> bool {
-    let shared = &engine.shared;
+fn purge_absent(engine: &Engine, hand: &mut ExpireHand, now_ms: u64) -> Result<bool> {
+    let (shared, ExpireHand { absent: hand, sent, .. }) = (&engine.shared, hand);
     let (started, mut is_left) = (Instant::now(), false);
     for step in 0.. {
         let (steps, slice) = if is_left { (usize::MAX, EXPIRE_SLICE) } else { (ABSENT_STEPS, ABSENT_SLICE) };
-        if step >= steps || started.elapsed() >= slice || !shared.heap.has_absent() {
+        let is_time_up = step >= steps || started.elapsed() >= slice;
+        if is_time_up || !shared.heap.has_absent() || !admits_expiry(engine, sent)? {
             break;
         }
         let has_any = engine.enter(hand.partition).len(hand.db) > 0;
@@ -125,7 +126,7 @@ fn purge_absent(engine: &Engine, hand: &mut AbsentHand, now_ms: u64) -> bool {
             hand.next(engine.partitions.len() as u16);
         }
     }
-    is_left
+    Ok(is_left)
 }
 
 /// Removes expired keys, Redis's way: looks at a few keys with an expiry, and at more while many of them have expired.
@@ -160,7 +161,7 @@ pub fn expire(engine: &Engine, hand: &mut ExpireHand) -> Result<bool> {
         }
         hand.partition = (number + 1) % engine.partitions.len() as u16;
     }
-    let is_left = purge_absent(engine, &mut hand.absent, now);
+    let is_left = purge_absent(engine, hand, now)?;
     log.kick();
     Ok(is_left)
 }

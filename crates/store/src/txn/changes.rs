@@ -41,6 +41,16 @@ impl Changes {
         });
     }
 
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Forgets all but the first ones.
+    pub fn truncate(&mut self, len: usize) {
+        self.list.truncate(len);
+    }
+
     /// Whether nobody wants to know anything.
     #[inline]
     pub fn are_unwanted(&self) -> bool {

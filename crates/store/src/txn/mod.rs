@@ -81,14 +81,14 @@ pub struct Txn<'s> {
     /// What was to expire by then has expired.
     expired_ms: u64,
     /// What has expired is not there, but is not removed.
-    pub(crate) keeps_expired: bool,
+    keeps_expired: bool,
     /// A key that has expired was left where it is.
     has_passed_over: bool,
-    pub(crate) counts_lookups: bool,
+    counts_lookups: bool,
     /// What has been counted so far.
     lookups: Lookups,
     /// Looking at a key is a use of it.
-    pub(crate) notes_uses: bool,
+    notes_uses: bool,
     wait_lsn: Lsn,
     /// Memory of the heap may be set aside for it.
     has_made_room: bool,
@@ -443,6 +443,17 @@ impl<'s> Txn<'s> {
     #[inline]
     pub fn has_absent(&self) -> bool {
         self.shared().heap.has_absent()
+    }
+
+    /// Does what only looks at keys for what a command will use, and leaves no trace.
+    pub(crate) fn look<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
+        let changes = self.changes.len();
+        let flags = (self.keeps_expired, self.has_passed_over, self.counts_lookups, self.notes_uses);
+        (self.keeps_expired, self.counts_lookups, self.notes_uses) = (true, false, false);
+        let looked = look(self);
+        (self.keeps_expired, self.has_passed_over, self.counts_lookups, self.notes_uses) = flags;
+        self.changes.truncate(changes);
+        looked
     }
 
     /// Looks which pages are not in memory that a command will use, as far as it is told what of its keys' values that is, and

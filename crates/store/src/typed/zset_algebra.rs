@@ -13,7 +13,6 @@ use crate::{
 use holdfast_heap::{AbsentPage, Arena};
 use std::{
     collections::{BTreeSet, HashMap},
-    mem,
     ops::ControlFlow,
 };
 
@@ -163,15 +162,12 @@ impl Txn<'_> {
         pages_max: usize,
     ) -> BTreeSet<AbsentPage> {
         let inputs: Vec<Input> = keys.iter().map(|&key| Input { key, weight: 1.0 }).collect();
-        let flags = (
-            mem::replace(&mut self.keeps_expired, true),
-            mem::replace(&mut self.counts_lookups, false),
-            mem::replace(&mut self.notes_uses, false),
-        );
+        let found = |txn: &mut Self| {
+            let operands = txn.operands(db, &inputs)?;
+            Ok::<_, Error>(absent_of(operands, wanted, pages_max))
+        };
         // What is of another type, or not in memory, the command meets.
-        let pages = self.operands(db, &inputs).map(|operands| absent_of(operands, wanted, pages_max));
-        (self.keeps_expired, self.counts_lookups, self.notes_uses) = flags;
-        pages.unwrap_or_default()
+        self.look(found).unwrap_or_default()
     }
 
     /// Shows the members that all sets have to `each` until it breaks off.
