@@ -1,6 +1,6 @@
 //! What transactions tell of the keys that they change.
 
-use holdfast_store::{Change, ChangeFilter, ChangeKind, Options, SimIo, Store};
+use holdfast_store::{Change, ChangeFilter, ChangeKind, Options, SimIo, Store, Use};
 use std::sync::{Arc, Mutex};
 
 fn store() -> Store {
@@ -64,4 +64,18 @@ fn who_follows_is_told_what_nobody_takes() {
     assert_eq!(*told.lock().expect("no panics"), [change(ChangeKind::Added, 0, "a")]);
     store.begin_keys([&b"b"[..]]).commit_then(|changes, _| assert_eq!(changes, []));
     assert_eq!(told.lock().expect("no panics").len(), 1);
+}
+
+/// What a difference reads is looked for by its members, and so by looks at its keys, of which the difference will tell.
+#[test]
+fn a_look_for_what_is_not_in_memory_tells_nothing() {
+    let store = store();
+    store.want_changes(ChangeFilter::MISSED);
+    let db = store.database(0);
+    let keys = [&b"set"[..], b"other"];
+    let mut txn = store.begin_keys(keys);
+    txn.set_add(db, b"set", [&b"member"[..]]).expect("room");
+    let before = txn.take_changes();
+    let absent = txn.absent(db, keys, &[Use::Rest], false, 100).expect("a sound medium");
+    assert_eq!((absent, txn.take_changes()), (Vec::new(), Vec::new()), "after {before:?}");
 }
