@@ -17,6 +17,8 @@ const MUCH_BYTES: usize = 16 << 10;
 const SLICE_BLOCKS: usize = 500;
 /// Bytes after which a slice ends.
 const SLICE_BYTES: u64 = 64 << 10;
+/// How much less a slice is where it may have to be read before it is freed.
+const COLD_SHARE: usize = 16;
 
 impl Partition {
     /// Frees an object that nothing names any more, or leaves that to [`Partition::sweep`] if it takes long.
@@ -88,14 +90,16 @@ impl Partition {
             if word.in_heap() { &mut objects } else { &mut items }.push(Found { slot, word });
         });
         let allocated = self.arena.allocated_bytes();
+        let share = if shared.heap.has_absent() { COLD_SHARE } else { 1 };
         for found in objects {
-            let done = any::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), SLICE_BLOCKS);
+            let blocks = SLICE_BLOCKS / share;
+            let done = any::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), blocks);
             if done == Destroyed::More {
                 return;
             }
             self.databases[db as usize].keys.remove(&mut self.arena, batch, found.slot);
             self.counts.swept += 1;
-            if allocated - self.arena.allocated_bytes() >= SLICE_BYTES {
+            if allocated - self.arena.allocated_bytes() >= SLICE_BYTES / share as u64 {
                 return;
             }
         }

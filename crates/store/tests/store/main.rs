@@ -25,6 +25,7 @@ mod interleave;
 mod keys;
 mod list;
 mod lives;
+mod looked;
 mod memory;
 mod open;
 mod oracle;

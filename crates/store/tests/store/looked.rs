@@ -1,0 +1,107 @@
+//! What a command will use is looked for before it runs: then nothing is waited for while it does.
+
+use crate::{
+    open,
+    seeds::{Rng, with_seeds},
+};
+use holdfast_store::{Options, SimIo, Store, Txn, Use, hash::Expiry, zset::AddOptions};
+use std::{
+    ops::Bound::Included,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+const ELEMENTS: u64 = 3000;
+
+/// Removals, and pages that were fetched for them and waited for.
+static COUNTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+fn element(number: u64) -> Vec<u8> {
+    format!("an element that takes a block {number}").into_bytes()
+}
+
+/// Nothing is in memory when it is opened, and nothing is read but what somebody uses.
+fn start(io: &Arc<SimIo>) -> Store {
+    let options =
+        Options { partitions: 1, heap_bytes_max: 64 << 20, background: false, ..Options::default() };
+    Store::open_on(io.clone(), options).expect("a store")
+}
+
+/// Looks for what is used of a key until that is in memory, and then uses it.
+fn use_of(store: &Store, key: &[u8], uses: &[Use], change: impl Fn(&mut Txn)) {
+    loop {
+        let cold = store.begin_all().absent(0, [key], uses, true, 4096).expect("a sound medium");
+        if cold.is_empty() {
+            break;
+        }
+        COUNTS[1].fetch_add(cold.len() as u64, Relaxed);
+        store.fetch_all(&cold);
+    }
+    let before = store.stats().heap_page_faults;
+    open::run(store, &[key], |txn| {
+        change(txn);
+        Ok(())
+    })
+    .expect("room");
+    COUNTS[0].fetch_add(1, Relaxed);
+    COUNTS[2].fetch_add(store.stats().heap_page_faults - before, Relaxed);
+}
+
+/// Removes nearly all elements in random order, so that buckets and leaves merge. Now and then nothing is in memory.
+fn removals(seed: u64) {
+    let (mut rng, io) = (Rng(seed), Arc::new(SimIo::new(seed)));
+    let mut store = start(&io);
+    let scores: Vec<f64> = (0..ELEMENTS).map(|_| rng.below(1 << 30) as f64).collect();
+    for (number, &score) in (0..).zip(&scores) {
+        let member = element(number);
+        let member = &member[..];
+        open::run(&store, &[b"set", b"hash", b"zset"], |txn| {
+            txn.set_add(0, b"set", [member])?;
+            txn.hash_set(0, b"hash", [(member, member)], Expiry::Clear)?;
+            txn.zset_add(0, b"zset", AddOptions::default(), [(member, score)])
+        })
+        .expect("room");
+    }
+    for step in 0..ELEMENTS {
+        if step % 20 == 0 {
+            store.close().expect("an orderly end");
+            store = start(&io);
+        }
+        let number = rng.below(ELEMENTS);
+        let (member, score) = (element(number), scores[number as usize]);
+        let member = &member[..];
+        match rng.below(4) {
+            0 => use_of(&store, b"set", &[Use::Element(member)], |txn| {
+                txn.set_remove(0, b"set", [member]).expect("room");
+            }),
+            1 => use_of(&store, b"hash", &[Use::Element(member)], |txn| {
+                txn.hash_remove(0, b"hash", [member]).expect("room");
+            }),
+            2 => use_of(&store, b"zset", &[Use::Place(member, None)], |txn| {
+                txn.zset_remove(0, b"zset", [member]).expect("room");
+            }),
+            _ => {
+                let (min, max) = (Included(score), Included(score + 1e6));
+                let uses = Use::Scores { min, max, reverse: false, count: u64::MAX };
+                use_of(&store, b"zset", &[uses], |txn| {
+                    let zset = txn.zset_at(0, b"zset").expect("a sorted set").expect("some are left");
+                    let ranks = zset.ranks_by_score(min, max);
+                    txn.zset_remove_ranks(0, b"zset", ranks).expect("room");
+                });
+            }
+        }
+    }
+    store.check().expect("a sound store");
+}
+
+#[test]
+fn removals_wait_for_nothing() {
+    with_seeds(3, removals);
+    let [removals, fetched, waited] = COUNTS.each_ref().map(|count| count.load(Relaxed));
+    println!("{removals} removals: {fetched} pages were fetched, {waited} waited for");
+    assert!(fetched > removals, "{removals} removals: {fetched} pages were fetched");
+    // Inner nodes merge as well, and nodes of hash tables shrink into new blocks.
+    assert!(waited * 1000 <= removals, "{removals} removals: {waited} pages were waited for");
+}
