@@ -181,8 +181,7 @@ pub fn sample<'a>(
     sample: usize,
     random: impl FnMut() -> u64,
 ) -> Vec<Field<'a>> {
-    let next_expiry = next_expiry(arena, obj);
-    if is_large(arena, obj) && (next_expiry == 0 || next_expiry > cx.expired_ms) {
+    if is_large(arena, obj) && !may_have_expired(arena, obj, cx.expired_ms) {
         let words = Large::of(obj).table.sample(arena, len(arena, obj), sample, random);
         return words.into_iter().map(|word| large::field(arena, word)).collect();
     }
@@ -339,8 +338,7 @@ impl<'a> Writer<'a> {
     /// Removes up to `budget` fields that have expired, and returns how many. There may be more if it was that many.
     pub fn purge(&mut self, budget: usize) -> usize {
         let Writer { arena, tx, obj, cx } = self;
-        let bound = next_expiry(arena, *obj);
-        if bound == 0 || bound > cx.expired_ms {
+        if !may_have_expired(arena, *obj, cx.expired_ms) {
             return 0;
         }
         let mut purged = 0;

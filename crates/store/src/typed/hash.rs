@@ -29,8 +29,7 @@ pub struct Hash<'t> {
 impl<'t> Hash<'t> {
     /// The number of fields.
     pub fn len(self) -> u64 {
-        let next_expiry = hash::next_expiry(self.arena, self.obj);
-        if next_expiry != 0 && next_expiry <= self.context.expired_ms {
+        if hash::may_have_expired(self.arena, self.obj, self.context.expired_ms) {
             // Too many have expired to be purged at once.
             return self.fields().count() as u64;
         }
