@@ -183,6 +183,8 @@ pub struct Log {
     max_pending: AtomicU64,
     /// Where this process began to append.
     opened_at: Lsn,
+    /// See [`Log::freed_at`].
+    freed_at: AtomicU64,
     appendfsync: AtomicU8,
     appender: Appender,
     segments: Segments,
@@ -309,6 +311,7 @@ impl Log {
             crc_seed: o.crc_seed,
             max_pending: AtomicU64::new(o.max_pending_bytes as u64),
             opened_at: tail,
+            freed_at: AtomicU64::new(tail),
             appendfsync: AtomicU8::new(o.appendfsync as u8),
             appender: Appender::new(tail, buffer as u64, o.epoch, o.crc_seed),
             segments,
@@ -578,12 +581,20 @@ impl Log {
     /// again, with nothing live. The caller answers for I-6: no live record lies in any batch that overlaps the segment, and
     /// no unfinished checkpoint needs it. The segment that holds the log's end cannot be freed.
     pub fn free_segment(&self, seq: u64) {
-        assert!(seq < self.segments.seq_of(self.durable() - 1), "I-6: the log's end is in use");
-        if let Err(error) = self.segments.free(seq, self.tail(), self.durable()) {
+        let durable = self.durable();
+        assert!(seq < self.segments.seq_of(durable - 1), "I-6: the log's end is in use");
+        self.freed_at.fetch_max(durable, Ordering::AcqRel);
+        if let Err(error) = self.segments.free(seq, self.tail(), durable) {
             return self.fail(&error);
         }
         self.space_changed();
         self.kick();
+    }
+
+    /// How far the log was durable when a segment was last freed, or where it was opened. What lived in segments that are gone had left them
+    /// by there: a state of the log before may need them.
+    pub fn freed_at(&self) -> Lsn {
+        self.freed_at.load(Ordering::Acquire)
     }
 
     fn space_changed(&self) {

@@ -194,7 +194,8 @@ impl BackupFolder {
         let from = last.superblock.checkpoint_lsn;
         let replay_max = REPLAY_BYTES.max(REPLAY_FACTOR * heap.len);
         let fits = plan.moment - from <= replay_max && plan.has_log_from(from);
-        fits.then(|| (heap.clone(), last.superblock.clone()))
+        let durable_lsn = plan.superblock.durable_lsn;
+        fits.then(|| (heap.clone(), Superblock { durable_lsn, ..last.superblock.clone() }))
     }
 
     /// The copy of the heap, and the bytes that were written for it: what lies between its pages takes no room.

@@ -111,7 +111,7 @@ impl BackupFolder {
                     manifest.files.push(file.clone());
                 }
             }
-            // What the checkpoint has was durable when it was complete (I-3).
+            // What the checkpoint has was durable when it was complete (I-3), and so was what has emptied the segments freed since.
             let from = manifest.superblock.durable_lsn.max(manifest.superblock.checkpoint_lsn);
             Base { number, manifest, from }
         })

@@ -78,7 +78,9 @@ impl Lease {
             let heap = heap.pin_checkpoint()?;
             Some((superblock.clone(), heap, log.pin_all(u64::MAX)))
         });
-        let Some((superblock, heap, pin)) = pinned.flatten() else { return Begin::NotNow };
+        let Some((mut superblock, heap, pin)) = pinned.flatten() else { return Begin::NotNow };
+        // States before are not whole: what was freed since the checkpoint is not kept.
+        superblock.durable_lsn = superblock.durable_lsn.max(log.freed_at());
         let moment = log.tail();
         log.request_durable(moment);
         let id = 1 + backups.begun.fetch_add(1, Relaxed);
@@ -113,7 +115,8 @@ impl Lease {
         self.with(|pinned| (pinned.moment <= moment).then(|| self.plan_of(pinned, moment)))
     }
 
-    /// The same, but what was appended before the lease began need not be in it; `None`: the last checkpoint has more.
+    /// The same, but what was appended before the lease began need not be in it; `None`: the last checkpoint has more, or what lived then was
+    /// moved and freed.
     ///
     /// # Errors
     /// The backup had to yield.
