@@ -87,8 +87,7 @@ impl<'l> Reservation<'l> {
             return Err(Admission::Failed);
         }
         let reserved = log.room.reserved.load(Ordering::Relaxed);
-        if log.tail() + reserved + bytes > log.limit(purpose) {
-            log.note_refusal();
+        if !log.has_room_up_to(log.tail() + reserved + bytes, purpose) {
             return Err(Admission::Full);
         }
         self.bytes += bytes;
@@ -141,13 +140,13 @@ impl Log {
 
     #[cold]
     fn judge(&self, bytes: usize, purpose: Purpose) -> Admission {
-        self.update_admission();
+        let _changing = self.room.changing.lock();
+        self.set_admitted_to();
         let tail = self.tail();
         let reserved = self.room.reserved.load(Ordering::Relaxed);
         if !self.is_open() {
             Admission::Failed
-        } else if tail + reserved + batch_len(bytes) > self.limit(purpose) {
-            self.note_refusal();
+        } else if !self.has_room_up_to(tail + reserved + batch_len(bytes), purpose) {
             Admission::Full
         } else if tail > self.pending_end() {
             Admission::Busy
@@ -156,11 +155,22 @@ impl Log {
         }
     }
 
-    /// Has the thread ask the medium again: others may have given some of it back.
-    fn note_refusal(&self) {
-        if self.segments.is_limited_by_medium() && !self.room.refused.swap(true, Ordering::AcqRel) {
+    /// Whether what is appended for a purpose may end there. To be called by who may change what admission goes by.
+    fn has_room_up_to(&self, end: Lsn, purpose: Purpose) -> bool {
+        if end <= self.limit(purpose) {
+            return true;
+        }
+        if !self.segments.is_limited_by_medium() || self.room.refused.load(Ordering::Acquire) {
+            return false;
+        }
+        // Others may have given some of it back since it was asked. Who is refused now has the thread ask again.
+        self.segments.measure_space();
+        self.set_admitted_to();
+        let has_room = end <= self.limit(purpose);
+        if !has_room && !self.room.refused.swap(true, Ordering::AcqRel) {
             self.committer_sleep.wake();
         }
+        has_room
     }
 
     /// Whether somebody was refused since the medium was asked how much room it has.
@@ -168,8 +178,8 @@ impl Log {
         self.segments.medium_is_full() || self.room.refused.load(Ordering::Acquire)
     }
 
-    /// Asks the medium again how much room it has, if somebody was refused for want of it. Others may have given some back: to
-    /// run out of it is no failure. The log's thread does so itself, once a second at most.
+    /// Asks the medium again how much room it has, if somebody was refused for want of it, and for a file, if it has refused one. Others may
+    /// have given some back: to run out of it is no failure. The log's thread does so itself, once a second at most.
     pub fn look_for_room(&self) {
         if !self.wants_room() {
             return;

@@ -168,6 +168,34 @@ fn what_is_left_of_the_medium_for_others_is_not_taken() {
     }
 }
 
+/// What others have taken and given back is not missed by who was not refused meanwhile, nor by who reserves.
+#[test]
+fn who_is_the_first_to_find_no_room_has_the_medium_asked_again() {
+    let segment = u64::from(options().segment_size);
+    let io = SimIo::new(1);
+    io.set_capacity(100 * segment);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let bytes = 8 * segment;
+    for reserves in [false, true] {
+        let is_full = || match reserves {
+            true => Reservation::new(&log).add(bytes, Purpose::Write) == Err(Admission::Full),
+            false => log.admit(bytes as usize) == Admission::Full,
+        };
+        assert!(!is_full());
+        io.set_capacity(4 * segment);
+        log.set_medium_reserve(2 * segment);
+        io.set_capacity(100 * segment);
+        assert!(!is_full(), "there is room again");
+        io.set_capacity(4 * segment);
+        log.set_medium_reserve(segment);
+        assert!(is_full());
+        io.set_capacity(100 * segment);
+        assert!(is_full(), "the medium is asked once a second");
+        log.look_for_room();
+        assert!(!is_full());
+    }
+}
+
 /// More is to be left for others while the log is not full: writers stop at once, and those who empty it have what is kept back for them, and
 /// no more.
 #[test]
