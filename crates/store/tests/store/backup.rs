@@ -17,7 +17,7 @@ use std::{
 };
 
 const SEGMENT: u32 = 64 << 10;
-const KEYS: u64 = 200;
+const KEYS: u64 = 50;
 
 fn options() -> Options {
     Options {
