@@ -111,13 +111,23 @@ impl Arena {
         taken[word] ^= bit;
         self.write_changed_u64(tx, slab.bitmap() + 8 * word as u64, taken[word]);
         if was_full {
-            // One empty slab a class is kept, so that it does not come and go.
-            self.release_if_empty(tx, class);
-            self.space.partial[class].push(slab);
+            self.list_partial(tx, class, slab);
         } else if taken == [0; WORDS] && self.space.partial[class].last() != Some(&slab) {
             self.release_slab(tx, slab, shape);
         }
         self.count_unused(tx, extent, shape.size as usize);
+    }
+
+    /// Lists a slab that was full. One empty slab a class is kept, the last of its list, so that it does not come and go.
+    fn list_partial(&mut self, tx: &mut Tx, class: usize, slab: SlabAt) {
+        let is_absent = |last: &SlabAt| self.absent(header(last.extent()), PAGE).next().is_some();
+        if let Some(&last) = self.space.partial[class].last().filter(|&last| is_absent(last)) {
+            // To see whether that is empty is not worth a read: it stays the last.
+            *self.space.partial[class].last_mut().expect("it is there") = slab;
+            return self.space.partial[class].push(last);
+        }
+        self.release_if_empty(tx, class);
+        self.space.partial[class].push(slab);
     }
 
     /// A slab's slots that are taken, as bits.

@@ -137,6 +137,42 @@ fn what_an_allocation_will_use_is_known() {
     assert!(told > 100 && waits < 100, "{told} pages in {waits} waits");
 }
 
+/// Blocks of three classes are freed in any order until none is left, and all leaves memory now and then.
+#[test]
+fn what_a_release_will_use_is_known() {
+    const SIZES: [usize; 3] = [64, 880, 1500];
+    let (heap, mut arenas) = Heap::create(SimIo::new(1).open("heap", true).unwrap(), OPTIONS).unwrap();
+    let (mut arena, mut tx, mut random) = (arenas.remove(0), Tx::new(), Random(1));
+    let mut blocks: Vec<(u64, usize)> = (0..3000)
+        .map(|nth| SIZES[nth % SIZES.len()])
+        .map(|size| (arena.alloc(&mut tx, size).unwrap(), size))
+        .collect();
+    assert!(heap.stats().extents > 8);
+    let mut told = 0;
+    for nth in 0..blocks.len() {
+        if nth % 20 == 0 {
+            checkpoint(&heap, &mut arena);
+            evict(&mut arena);
+            evict(&mut arena);
+        }
+        let at = random.below(blocks.len() as u64) as usize;
+        let (block, size) = blocks.swap_remove(at);
+        if let Some(page) = arena.absent_to_free(block) {
+            told += 1;
+            heap.read(page).unwrap();
+        }
+        let (extents, faults) = (heap.stats().extents, heap.stats().page_faults);
+        arena.free(&mut tx, block, size);
+        tx.committed();
+        // Where an extent is given up, which is rare, others are looked at for what to allocate next.
+        let is_told = heap.stats().page_faults == faults || heap.stats().extents < extents;
+        assert!(is_told, "release {nth} has used a page that was not told");
+    }
+    assert!(told > 100, "{told} pages");
+    arena.check().unwrap();
+    assert!(heap.stats().extents <= 2, "none is kept but the first, and an empty one");
+}
+
 #[test]
 fn what_is_pinned_stays_until_it_is_freed() {
     let (heap, mut arena, offset) = numbered_pages();
