@@ -200,6 +200,15 @@ impl DamagedLog {
         self.segments.kept().last().map_or(0, |segment| self.segments.start_of(segment.seq + 1))
     }
 
+    /// Whether the batch that begins at `lsn` goes on behind all that there is: so its first bytes say, and no other one follows.
+    pub fn goes_on_behind_the_end(&self, lsn: Lsn) -> Result<bool> {
+        let claimed =
+            self.segments.with_window(lsn, Lsn::MAX, self.seed, |window| window.claimed_end(lsn))?;
+        let mut is_followed = false;
+        self.scan(lsn, Lsn::MAX, &mut |_, _| is_followed = true)?;
+        Ok(claimed.is_some_and(|claimed| claimed > self.end()) && !is_followed)
+    }
+
     /// Calls `f` with the LSN and the payload of each batch that is intact and begins in `from..to`, in order.
     pub fn scan(&self, from: Lsn, to: Lsn, f: &mut dyn FnMut(Lsn, &[u8])) -> Result<()> {
         self.visit(from, to, &mut |lsn, _, payload| f(lsn, payload))

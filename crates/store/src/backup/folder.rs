@@ -194,7 +194,7 @@ impl BackupFolder {
         let from = last.superblock.checkpoint_lsn;
         let replay_max = REPLAY_BYTES.max(REPLAY_FACTOR * heap.len);
         let fits = plan.moment - from <= replay_max && plan.has_log_from(from);
-        let durable_lsn = plan.superblock.durable_lsn;
+        let durable_lsn = last.superblock.durable_lsn.max(plan.superblock.durable_lsn);
         fits.then(|| (heap.clone(), Superblock { durable_lsn, ..last.superblock.clone() }))
     }
 

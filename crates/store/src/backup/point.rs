@@ -142,7 +142,9 @@ impl BackupFolder {
                 }
             }
         })?;
-        if next < to {
+        // What comes behind a whole segment may have been freed, and the end of its last batch with it.
+        let is_end = base.manifest.moment == log.end() && log.goes_on_behind_the_end(next)?;
+        if next < to && !is_end {
             let (file, offset) = log.locate(next);
             return Err(Error::corrupt(&file, offset, "a batch of the backup's log is damaged"));
         }

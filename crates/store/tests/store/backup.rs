@@ -1,12 +1,15 @@
 //! Backups: what is restored is the moment, whatever the server did meanwhile, and whatever was cut off or damaged.
 
 use crate::{
-    open,
+    history::{State, apply, dump, random_ops, run_batch},
+    lives::{any_compression, any_folders, any_machine},
+    open, oracle,
     seeds::{Rng, with_seeds},
 };
 use holdfast_io::{Error, Io, Result};
 use holdfast_store::{
-    BackupFolder, Begin, Lease, Lsn, Options, Plan, SimIo, Store, Until, hash::Expiry, list::End,
+    Admission, BackupFolder, Begin, CompressionSetting, Lease, Lsn, Options, Plan, SimIo, Store, Until,
+    hash::Expiry, list::End,
 };
 use std::{
     collections::BTreeMap,
@@ -127,13 +130,22 @@ fn back_up(
     to: &SimIo,
     meanwhile: &mut dyn FnMut(&Store) -> Result<()>,
 ) -> Result<(u32, u64)> {
+    back_up_folders(store, Arc::new(from.clone()), to, meanwhile)
+}
+
+/// The same of a store whose files lie in several folders.
+fn back_up_folders(
+    store: &Store,
+    from: Arc<dyn Io>,
+    to: &SimIo,
+    meanwhile: &mut dyn FnMut(&Store) -> Result<()>,
+) -> Result<(u32, u64)> {
     let (lease, plan) = begin(store)?;
     let mut lease = Some(lease);
     meanwhile(store)?;
     let mut folder = BackupFolder::open(Arc::new(to.clone()))?;
-    let written = folder.write(Arc::new(from.clone()), &plan, &mut |_| meanwhile(store), &mut || {
-        lease.take().expect("asked once").end()
-    });
+    let written =
+        folder.write(from, &plan, &mut |_| meanwhile(store), &mut || lease.take().expect("asked once").end());
     drop(lease);
     store.tend_backup();
     let written = written?;
@@ -188,8 +200,8 @@ fn what_is_restored_is_the_moment_whatever_the_server_does_meanwhile() {
 
 static POINTS: AtomicU64 = AtomicU64::new(0);
 
-/// What is restored at a point between backups, and where that is.
-fn restored_at(folder: &SimIo, until: Until) -> Result<(Lsn, Model)> {
+/// What is restored at a point between backups: its log ends there.
+fn restored_at(folder: &SimIo, until: Until) -> Result<Store> {
     let target = SimIo::new(7);
     let backups = BackupFolder::open(Arc::new(folder.clone()))?;
     let point = backups.find(until)?;
@@ -198,7 +210,7 @@ fn restored_at(folder: &SimIo, until: Until) -> Result<(Lsn, Model)> {
     assert_eq!(store.recovery().notes, Vec::<String>::new());
     assert_eq!(store.log().tail(), point.lsn);
     store.check()?;
-    Ok((point.lsn, contents(&store)))
+    Ok(store)
 }
 
 #[test]
@@ -234,8 +246,9 @@ fn a_state_between_backups_is_restored_by_lsn_and_by_time() {
         for lsn in lsns {
             let is_there = ranges.iter().any(|(_, from, to)| (*from..=*to).contains(&lsn));
             match restored_at(&folder, Until::Lsn(lsn)) {
-                Ok((found, restored)) => {
-                    assert!(is_there && found <= lsn && restored == *at(lsn), "LSN {lsn}");
+                Ok(store) => {
+                    let found = store.log().tail();
+                    assert!(is_there && found <= lsn && contents(&store) == *at(lsn), "LSN {lsn}");
                     POINTS.fetch_add(1, Relaxed);
                 }
                 Err(error) => {
@@ -244,8 +257,9 @@ fn a_state_between_backups_is_restored_by_lsn_and_by_time() {
             }
             let until = states[0].1 + rng.below(last_ms - states[0].1 + 2000);
             match restored_at(&folder, Until::TimeMs(until)) {
-                Ok((found, restored)) => {
-                    assert!(restored == *at(found), "time {until}");
+                Ok(store) => {
+                    let found = store.log().tail();
+                    assert!(contents(&store) == *at(found), "time {until}");
                     let is_right = |(end, ms, _): &(Lsn, u64, Model)| match *end <= found {
                         true => *ms <= until,
                         // There is a mark a second, and up to 300 ms between two writes.
@@ -265,6 +279,114 @@ fn a_state_between_backups_is_restored_by_lsn_and_by_time() {
     });
     assert!(POINTS.load(Relaxed) > 0);
 }
+
+/// Lives of a server as they are: values of all types, collections and pages that leave memory, values compressed, several folders, segments
+/// that are moved and freed, restarts and power cuts. Backups come at any time.
+#[test]
+fn whatever_a_server_does_all_that_is_offered_is_restored() {
+    with_seeds(10, |seed| {
+        let mut rng = Rng(seed);
+        let (mut sim, folder) = (any_machine(seed), SimIo::new(seed + 1));
+        let keys = if rng.chance(2) { 1 + rng.below(30) } else { 1 + rng.below(500) };
+        // The end of the log after each batch, and what the store held then.
+        let mut states = vec![(0, State::new())];
+        for life in 0..1 + rng.below(4) {
+            let options = Options {
+                log_bytes_max: u64::from(SEGMENT) * if rng.chance(2) { 16 } else { 128 },
+                memory_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },
+                compression: any_compression(seed, life),
+                ..options()
+            };
+            let io = oracle::folders(&sim, any_folders(seed, life)).expect("folders");
+            let store = Store::open_on(io.clone(), options).expect("a store");
+            store.attach();
+            states.retain(|(end, _)| *end <= store.log().tail());
+            let mut now = states.last().expect("the first one").1.clone();
+            assert!(dump(&store) == now, "seed {seed}");
+            for _ in 0..200 + rng.below(800) {
+                if store.admit(200_000) != Admission::Ok {
+                    open::commit_all(&store);
+                    while store.sweep() {}
+                    store.checkpoint().expect("a sound medium");
+                    store.clean().expect("a sound medium");
+                    store.tend_backup();
+                    continue;
+                }
+                let mut ops = random_ops(&mut rng, keys);
+                run_batch(&store, &mut ops).expect("the power is on");
+                ops.iter().for_each(|op| apply(&mut now, op));
+                states.push((store.log().tail(), now.clone()));
+                if rng.chance(20) {
+                    store.freeze(1 + rng.below(100_000)).expect("a sound medium");
+                }
+                if rng.chance(4) {
+                    open::commit_all(&store);
+                }
+                if rng.chance(60) {
+                    store.checkpoint().expect("a sound medium");
+                }
+                if rng.chance(20) {
+                    store.condense();
+                }
+                if rng.chance(15) {
+                    store.clean().expect("a sound medium");
+                }
+                if rng.chance(10) {
+                    store.sweep();
+                }
+                if rng.chance(50) {
+                    store.train().expect("a sound medium");
+                }
+                if rng.chance(100) {
+                    store.set_compression(CompressionSetting {
+                        codec: any_compression(seed, rng.next()),
+                        len_min: 16 + rng.below(100) as usize,
+                        dictionaries: rng.chance(2),
+                    });
+                }
+                if rng.chance(150) {
+                    // A small log may go around, and the backup yields.
+                    let mut meanwhile = |store: &Store| {
+                        if rng.chance(3) {
+                            store.checkpoint()?;
+                            while store.clean()? {}
+                            store.tend_backup();
+                        }
+                        Ok(())
+                    };
+                    let written = back_up_folders(&store, io.clone(), &folder, &mut meanwhile);
+                    BACKUPS.fetch_add(written.is_ok().into(), Relaxed);
+                }
+            }
+            FREED.fetch_add(store.stats().freed_segments, Relaxed);
+            if rng.chance(2) {
+                store.close().expect("a sound medium");
+            }
+            drop(store);
+            sim = sim.crash();
+        }
+        verify(&folder).expect("sound backups");
+        let backups = BackupFolder::open(Arc::new(folder.clone())).expect("backups");
+        let at = |lsn| &states.iter().rfind(|(end, _)| *end <= lsn).expect("a state").1;
+        for backup in backups.backups() {
+            let target = SimIo::new(7);
+            backups.restore(backup.number, &target, &mut |_| Ok(())).expect("a sound backup");
+            let store = open(&target.crash()).expect("a store");
+            store.check().expect("a sound store");
+            assert!(dump(&store) == *at(backup.moment), "seed {seed}, backup {}", backup.number);
+        }
+        for (_, from, to) in backups.ranges() {
+            for lsn in [from, to, from + rng.below(1 + to - from), from + rng.below(1 + to - from)] {
+                let store = restored_at(&folder, Until::Lsn(lsn)).expect("it is offered");
+                assert!(store.log().tail() <= lsn && dump(&store) == *at(lsn), "seed {seed}, LSN {lsn}");
+            }
+        }
+    });
+    assert!(BACKUPS.load(Relaxed) > 0 && FREED.load(Relaxed) > 0);
+}
+
+static BACKUPS: AtomicU64 = AtomicU64::new(0);
+static FREED: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn a_moment_is_read_where_it_lies_whatever_the_server_does_meanwhile() {
