@@ -298,7 +298,7 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
                 ..options()
             };
             let io = oracle::folders(&sim, any_folders(seed, life)).expect("folders");
-            let store = Store::open_on(io.clone(), options).expect("a store");
+            let store = Store::open_on(io.clone(), options.clone()).expect("a store");
             store.attach();
             states.retain(|(end, _)| *end <= store.log().tail());
             let mut now = states.last().expect("the first one").1.clone();
@@ -343,6 +343,18 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
                         len_min: 16 + rng.below(100) as usize,
                         dictionaries: rng.chance(2),
                     });
+                }
+                if rng.chance(150) {
+                    let (lease, plan) = begin(&store).expect("a lease");
+                    if rng.chance(2) {
+                        store.checkpoint().expect("a sound medium");
+                        while store.clean().expect("a sound medium") {}
+                    }
+                    let view = Store::open_on(plan.view(io.clone()), options.clone()).expect("a view");
+                    assert!(dump(&view) == now, "seed {seed}, a moment where it lies");
+                    view.check().expect("a sound view");
+                    lease.end().expect("there was room for it");
+                    store.tend_backup();
                 }
                 if rng.chance(150) {
                     // A small log may go around, and the backup yields.
