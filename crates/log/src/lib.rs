@@ -301,6 +301,7 @@ impl Log {
         let buffer = (o.max_pending_bytes / 4).clamp(16 * BLOCK, BUFFER_BYTES_MAX).next_multiple_of(BLOCK);
         let slack = room::slack(segments.payload());
         let agreed = o.agreed.unwrap_or(u64::MAX);
+        let durable = agreed.min(tail);
         let commits_here = io.scm().is_some();
         let unit = if commits_here { LINE } else { BLOCK };
         let tail_unit = tail_block.split_off(tail_block.len() / unit * unit);
@@ -311,14 +312,14 @@ impl Log {
             crc_seed: o.crc_seed,
             max_pending: AtomicU64::new(o.max_pending_bytes as u64),
             opened_at: tail,
-            freed_at: AtomicU64::new(tail),
+            freed_at: AtomicU64::new(durable),
             appendfsync: AtomicU8::new(o.appendfsync as u8),
             appender: Appender::new(tail, buffer as u64, o.epoch, o.crc_seed),
             segments,
             committer: Mutex::new(Committer::new(tail_unit)),
             written: AtomicU64::new(tail),
             stored: AtomicU64::new(tail),
-            durable: AtomicU64::new(agreed.min(tail)),
+            durable: AtomicU64::new(durable),
             durable_here: AtomicU64::new(tail),
             agreed: AtomicU64::new(agreed),
             is_shared: o.agreed.is_some(),
@@ -591,7 +592,7 @@ impl Log {
         self.kick();
     }
 
-    /// How far the log was durable when a segment was last freed, or where it was opened. What lived in segments that are gone had left them
+    /// How far the log was durable when a segment was last freed, or when it was opened. What lived in segments that are gone had left them
     /// by there: a state of the log before may need them.
     pub fn freed_at(&self) -> Lsn {
         self.freed_at.load(Ordering::Acquire)
