@@ -208,7 +208,13 @@ impl Seen {
         let has_changed = |key: &[u8]| {
             (0..DATABASES).any(|db| self.now.get(&name(db, key)) != self.before.get(&name(db, key)))
         };
-        let is_seen = keys.len() == 1 || keys.iter().any(|key| has_changed(key));
+        let has_changed_any = keys.iter().any(|key| has_changed(key));
+        // What a script catches it does not tell: it may have been refused before its key was looked at.
+        let catches = words.get(1).is_some_and(|script| script.windows(5).any(|word| word == b"pcall"));
+        if catches && !has_changed_any {
+            return false;
+        }
+        let is_seen = keys.len() == 1 || has_changed_any;
         keys.iter().take(if is_seen { keys.len() } else { 1 }).any(|key| self.differs(key))
     }
 
