@@ -182,7 +182,7 @@ pub static COMMANDS: &[Row] = &[
         ..PUSH
     }
     .by(Keyed(|call, txn| push(call, txn, Front, true)))
-    .using(uses::ends),
+    .using(|args| uses::pushed(args, Front)),
     Command {
         name: "lpushx",
         syntax: "key element...",
@@ -191,7 +191,7 @@ pub static COMMANDS: &[Row] = &[
         ..PUSH
     }
     .by(Keyed(|call, txn| push(call, txn, Front, false)))
-    .using(uses::ends),
+    .using(|args| uses::pushed(args, Front)),
     Command {
         name: "lrange",
         syntax: "key start:i stop:i",
@@ -254,7 +254,7 @@ pub static COMMANDS: &[Row] = &[
         ..PUSH
     }
     .by(Keyed(|call, txn| push(call, txn, Back, true)))
-    .using(uses::ends),
+    .using(|args| uses::pushed(args, Back)),
     Command {
         name: "rpushx",
         syntax: "key element...",
@@ -263,7 +263,7 @@ pub static COMMANDS: &[Row] = &[
         ..PUSH
     }
     .by(Keyed(|call, txn| push(call, txn, Back, false)))
-    .using(uses::ends),
+    .using(|args| uses::pushed(args, Back)),
 ];
 
 /// The elements between the positions that two arguments name.

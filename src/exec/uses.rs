@@ -1,7 +1,7 @@
 //! What of its keys' values a call uses, as its arguments tell: so what is not in memory can be fetched before the call runs.
 
 use holdfast_resp::{Args, parse_int};
-use holdfast_store::{Use, Wanted};
+use holdfast_store::{Use, Wanted, list::End};
 
 /// Tells it of a call; see [`Row::uses`](super::handler::Row::uses). The seeds of what is chosen at random are put in by who asks.
 pub type Uses = for<'a> fn(Args<'a>) -> Vec<Use<'a>>;
@@ -25,6 +25,13 @@ pub fn pairs(args: Args) -> Vec<Use> {
 /// Both ends.
 pub fn ends(_: Args) -> Vec<Use> {
     [0, -1].map(|at| Use::Positions { first: at, last: at, reverse: false }).into()
+}
+
+/// Elements that come to the end of a list.
+pub fn pushed(args: Args, end: End) -> Vec<Use> {
+    let at = if end == End::Front { 0 } else { -1 };
+    let elements = args.iter().skip(2).map(|element| Use::Pushed(end, element));
+    elements.chain([Use::Positions { first: at, last: at, reverse: false }]).collect()
 }
 
 /// As many from the first on as the argument behind the key says, or one.

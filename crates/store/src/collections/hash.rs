@@ -79,6 +79,15 @@ pub fn get<'a>(arena: &'a Arena, cx: Context, obj: u64, name: &[u8]) -> Option<F
     field.is_alive(cx.expired_ms).then_some(field)
 }
 
+/// Bytes of the block to which a small hash moves when these fields are set to these values; `None`: they have room where it is.
+pub fn grown_size<'f>(
+    arena: &Arena,
+    obj: u64,
+    fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
+) -> Option<usize> {
+    Small::of(arena, obj).grown_size(arena, fields)
+}
+
 /// Looks for what a command that names this field will use of a large hash.
 pub fn look(finder: &Finder, cx: Context, obj: u64, name: &[u8]) -> Result<(), Absent> {
     Large::of(obj).look_to_remove(finder, cx.hasher.hash(name))

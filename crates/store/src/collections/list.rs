@@ -83,6 +83,22 @@ pub fn look(finder: &Finder, cx: Context, obj: u64, positions: Range<u64>) {
     }
 }
 
+/// Bytes of the block to which a list in one block moves when these elements come to its ends; `None`: they have room where it is.
+pub fn grown_size<'e>(
+    arena: &Arena,
+    cx: Context,
+    obj: u64,
+    elements: impl Iterator<Item = (End, &'e [u8])>,
+) -> Option<usize> {
+    let run = Some(arena.u64(obj + object::ROOT)).filter(|&block| block != 0).map(|at| Run::at(arena, at))?;
+    let mut new = [0, 0];
+    elements.for_each(|(end, element)| new[usize::from(end == End::Back)] += New::Value(element).len());
+    let ([at_front, at_back], (before, behind)) = (new, run.room());
+    let has_room = at_front <= before && at_back <= behind;
+    let size = run::HEADER + run.used() + at_front + at_back;
+    (!has_room).then(|| LeafLimit::new(cx.limits).grown(size))
+}
+
 /// The entry at `index` in the path's leaf.
 fn entry_at<'a>(arena: &'a Arena, obj: u64, path: &Path, index: u64) -> Entry<'a> {
     let count = leaf_count(arena, obj, path);
@@ -214,6 +230,11 @@ impl LeafLimit {
             class => LeafLimit { bytes: 2 << 10 << class.unsigned_abs().min(5), entries: u64::MAX },
         }
     }
+
+    /// The block for a leaf of `size` bytes that may grow.
+    fn grown(&self, size: usize) -> usize {
+        (size + size / 2).min(self.bytes).max(size)
+    }
 }
 
 /// Bytes of redo of so many elements, of `bytes` together, that replace others here and there, at most.
@@ -329,7 +350,7 @@ impl<'a> Writer<'a> {
             self.insert_at(&path, run, at, insert)?;
             self.remove(index + 1..index + 2);
         } else if run.splice(self.arena, self.tx, edit).is_none() {
-            self.rebuild(&path, run, edit, self.grown(size), Room::Both)?;
+            self.rebuild(&path, run, edit, self.limit.grown(size), Room::Both)?;
         }
         self.settle();
         Ok(())
@@ -436,7 +457,7 @@ impl<'a> Writer<'a> {
             if run.size > 128.max(4 * size) {
                 let edit = Edit { at: 0, remove: 0, insert: New::NONE };
                 // Full only means that the larger block is kept.
-                let _ = self.rebuild(&path, run, edit, self.grown(size), Room::Both);
+                let _ = self.rebuild(&path, run, edit, self.limit.grown(size), Room::Both);
             }
             let share = if old == Encoding::Listpack { 1 } else { 2 };
             let small = size <= self.limit.bytes / share && self.len() <= self.limit.entries / share as u64;
@@ -445,11 +466,6 @@ impl<'a> Writer<'a> {
         if old != encoding {
             object::set_encoding(self.arena, self.tx, self.obj, encoding);
         }
-    }
-
-    /// The block for a leaf of `size` bytes that may grow.
-    fn grown(&self, size: usize) -> usize {
-        (size + size / 2).min(self.limit.bytes).max(size)
     }
 
     fn rebuild(&mut self, path: &Path, run: Run, edit: Edit, size: usize, room: Room) -> Result<(), Full> {
@@ -477,7 +493,7 @@ impl<'a> Writer<'a> {
                 return Ok(());
             }
             if path.is_root() || !(at_front || at_back) {
-                let size = self.grown(run::HEADER + used + len);
+                let size = self.limit.grown(run::HEADER + used + len);
                 let room = match (at_front, at_back) {
                     (true, _) => Room::MostBefore,
                     (_, true) => Room::MostBehind,
@@ -558,7 +574,7 @@ impl<'a> Writer<'a> {
         let rank = self.tree.before(self.arena, path);
         let count = leaf_count(self.arena, self.obj, path);
         let kept = run.entries(self.arena).take_while(|entry| entry.at < at).count() as u64;
-        let size = self.grown(run::HEADER + moved.len());
+        let size = self.limit.grown(run::HEADER + moved.len());
         let leaf = Run::create(self.arena, self.tx, size, Room::Before, New::Entries(&moved))?;
         let left = Counted { leaf: path.leaf, count: kept };
         let right = Counted { leaf: leaf.at, count: count - kept };
@@ -609,7 +625,7 @@ impl<'a> Writer<'a> {
             let at = if before { into.used() } else { 0 };
             let edit = Edit { at, remove: 0, insert: New::Entries(&moved) };
             if into.splice(self.arena, self.tx, edit).is_none() {
-                let size = self.grown(run::HEADER + into.used() + moved.len());
+                let size = self.limit.grown(run::HEADER + into.used() + moved.len());
                 if self.rebuild(&beside, into, edit, size, Room::Both).is_err() {
                     continue;
                 }

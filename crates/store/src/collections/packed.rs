@@ -245,6 +245,12 @@ impl Packed {
         HEADER + arena.u32(block + CAPACITY) as usize
     }
 
+    /// Bytes of the block to which it moves if entries of so many bytes come to it; `None`: they have room where it is.
+    pub fn grown_size(self, arena: &Arena, inserted: usize) -> Option<usize> {
+        let Header { used, dead, capacity } = Header::read(arena, arena.u64(self.slot));
+        (used + inserted > capacity).then(|| size_for(used - dead + inserted))
+    }
+
     /// Checks the block and returns the number of entries, or says what is wrong.
     pub fn check(self, arena: &Arena) -> Result<u64, String> {
         let block = arena.u64(self.slot);
@@ -274,8 +280,7 @@ impl Packed {
         let after = live_runs(bytes, at + remove, bytes.len());
         let kept = before.iter().chain(&after).map(ExactSizeIterator::len).sum::<usize>();
         let used = kept + encoded_len_of(insert);
-        // A quarter to spare: growth then copies each byte about four times, and wastes an eighth on average.
-        let size = Arena::usable_size(HEADER + used + used / 4);
+        let size = size_for(used);
         let block = arena.alloc(tx, size)?;
 
         arena.write(tx, block, &Header { used, dead: 0, capacity: size - HEADER }.encode());
@@ -298,6 +303,12 @@ impl Packed {
         }
         Ok(())
     }
+}
+
+/// Bytes of a block for entries of so many bytes. A quarter to spare: growth then copies each byte about four times, and wastes an
+/// eighth on average.
+fn size_for(used: usize) -> usize {
+    Arena::usable_size(HEADER + used + used / 4)
 }
 
 /// Bytes of the gaps between two positions.

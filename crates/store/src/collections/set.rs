@@ -53,6 +53,16 @@ pub fn contains(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> bool {
     }
 }
 
+/// Bytes of the block to which a set in a packed blob moves when these members come to it; `None`: they are in it, or have room where it is.
+pub fn grown_size<'m>(arena: &Arena, obj: u64, members: impl Iterator<Item = &'m [u8]>) -> Option<usize> {
+    let packed = packed(obj);
+    if object::encoding(arena, obj) != Encoding::Listpack {
+        return None;
+    }
+    let new = members.map(Piece::new).filter(|member| packed.find(arena, member, 1).is_none());
+    packed.grown_size(arena, new.map(|member| member.encoded_len()).sum())
+}
+
 /// Looks for what a command that names this member will use of a large set.
 pub fn look(finder: &Finder, cx: Context, obj: u64, member: &[u8]) -> Result<(), Absent> {
     let hash = cx.hasher.hash(member);

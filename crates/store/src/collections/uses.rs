@@ -6,7 +6,8 @@
 use super::{
     Context,
     absent::{Absent, Finder},
-    any, hash, list,
+    any, hash,
+    list::{self, End},
     object::{self, Type},
     positions_between,
     sample::{Wanted, draws},
@@ -28,6 +29,8 @@ pub enum Use<'a> {
     Place(&'a [u8], Option<f64>),
     /// The same with the place that a score so much greater gives it.
     Moved(&'a [u8], f64),
+    /// An element that is put before the first one of a list, or behind the last one.
+    Pushed(End, &'a [u8]),
     /// Elements of a list, or members of a sorted set, from one position to another, both included; below zero they count from the
     /// end.
     Positions {
@@ -138,9 +141,39 @@ impl Finder<'_> {
         if let [] | [Use::Length] = uses {
             return self.go_on(self.look()(obj, object::HEADER as usize));
         }
-        if let Ok(false) = self.look_at_packed(obj) {
-            let ty = object::ty(self.arena, obj);
+        let Ok(is_packed) = self.look_at_packed(obj) else { return };
+        let ty = object::ty(self.arena, obj);
+        if !is_packed {
             uses.iter().for_each(|wanted| self.find_one(cx, obj, ty, wanted));
+        } else if self.writes {
+            self.look_to_grow(cx, obj, ty, uses);
+        }
+    }
+
+    /// Looks for the block to which a packed collection moves, if what comes to it has no room where it is.
+    fn look_to_grow(&self, cx: Context, obj: u64, ty: Type, uses: &[Use]) {
+        let arena = self.arena;
+        let fields = uses.iter().filter_map(|wanted| match *wanted {
+            Use::Field(name, value) => Some((name, value)),
+            _ => None,
+        });
+        let pushed = uses.iter().filter_map(|wanted| match *wanted {
+            Use::Pushed(end, element) => Some((end, element)),
+            _ => None,
+        });
+        let members = uses.iter().filter_map(|wanted| match *wanted {
+            Use::Element(member) | Use::Place(member, Some(_)) | Use::Moved(member, _) => Some(member),
+            _ => None,
+        });
+        let size = match ty {
+            Type::Hash => hash::grown_size(arena, obj, fields),
+            Type::List => list::grown_size(arena, cx, obj, pushed),
+            Type::Set => set::grown_size(arena, obj, members),
+            Type::Zset => zset::grown_size(arena, obj, members),
+            Type::Stream | Type::String => None,
+        };
+        if let Some(size) = size {
+            self.look_to_alloc(size);
         }
     }
 
@@ -267,5 +300,69 @@ impl Finder<'_> {
             (Type::String, Use::All) => self.go_on(string::look(self, obj, 0..usize::MAX)),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collections::{
+        Hasher, Limits,
+        object::ROOT,
+        testing::{self, Random},
+    };
+    use holdfast_heap::{Arena, Tx};
+
+    /// Elements come to small collections, some of which are there already: where one moves, that was told, with the size of its new block.
+    #[test]
+    fn where_a_packed_collection_grows_is_known() {
+        let (hasher, mut random) = (Hasher::new([1, 2]), Random::new(1));
+        let limits = Limits {
+            hash_max_listpack_value: 200,
+            set_max_listpack_value: 200,
+            zset_max_listpack_value: 200,
+            ..Limits::default()
+        };
+        let cx = testing::context(&hasher, &limits);
+        let (mut arena, mut tx) = (testing::arena(64 << 20), Tx::new());
+        let mut moves = [0; 4];
+        for round in 0..400 {
+            let ty = [Type::Hash, Type::List, Type::Set, Type::Zset][round % 4];
+            let create = [hash::create, list::create, set::create, zset::create][round % 4];
+            let obj = create(&mut arena, &mut tx, b"key").expect("room");
+            for _ in 0..40 {
+                let element = vec![b'a' + random.below(26) as u8; 1 + random.below(120) as usize];
+                let (element, end) =
+                    (&element[..], if random.below(2) == 0 { End::Front } else { End::Back });
+                let told = match ty {
+                    Type::Hash => hash::grown_size(&arena, obj, [(element, element)].into_iter()),
+                    Type::Set => set::grown_size(&arena, obj, [element].into_iter()),
+                    Type::Zset => zset::grown_size(&arena, obj, [element].into_iter()),
+                    _ => list::grown_size(&arena, cx, obj, [(end, element)].into_iter()),
+                };
+                let before = arena.u64(obj + ROOT);
+                match ty {
+                    Type::Hash => {
+                        let mut writer = hash::Writer::new(&mut arena, &mut tx, obj, cx);
+                        writer.set(element, element, hash::Expiry::Keep).map(drop)
+                    }
+                    Type::Set => set::Writer::new(&mut arena, &mut tx, obj, cx).add(element).map(drop),
+                    Type::Zset => {
+                        zset::Writer::new(&mut arena, &mut tx, obj, cx).insert(element, 1.0).map(drop)
+                    }
+                    _ => list::Writer::new(&mut arena, &mut tx, obj, cx).push(end, element),
+                }
+                .expect("room");
+                let after = arena.u64(obj + ROOT);
+                if before == 0 || !object::is_packed(&arena, obj) {
+                    continue;
+                }
+                let size = any::packed_size(&arena, obj, ty).1 as usize;
+                assert_eq!(told.map(Arena::usable_size), (before != after).then_some(size), "{ty:?}");
+                moves[round % 4] += usize::from(before != after);
+            }
+            testing::destroy(&mut arena, &mut tx, obj);
+        }
+        assert!(moves.iter().all(|&moves| moves > 300), "{moves:?}");
     }
 }

@@ -100,6 +100,14 @@ fn search(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Result<Found, 
     table(obj).search(arena, cx.hasher.hash(member), |element| member_of(arena, element) == member)
 }
 
+/// Bytes of the block to which a small set moves when these members come to it; `None`: they are in it, or have room where it is.
+pub fn grown_size<'m>(arena: &Arena, obj: u64, members: impl Iterator<Item = &'m [u8]>) -> Option<usize> {
+    let view = small(obj).view(arena);
+    let new = members.filter(|member| view.find(member).is_none());
+    let (count, bytes) = new.fold((0, 0), |(count, bytes), member| (count + 1, bytes + member.len()));
+    if count > 0 { small(obj).grown_size(arena, count, bytes) } else { None }
+}
+
 /// Looks for what a command that names this member will use of a large sorted set.
 pub fn look(finder: &Finder, cx: Context, obj: u64, member: &[u8]) -> Result<Option<u64>, Absent> {
     let element = table(obj).try_find(finder.arena, cx.hasher.hash(member), finder.look())?;

@@ -1,6 +1,7 @@
 //! What a command will use is looked for before it runs: then nothing is waited for while it does.
 
 use crate::{
+    history::FAR,
     open,
     seeds::{Rng, with_seeds},
 };
@@ -15,8 +16,11 @@ use std::{
 
 const ELEMENTS: u64 = 3000;
 
-/// Removals, and pages that were fetched for them and waited for.
-static COUNTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+/// Changes, and pages that were fetched for them and waited for.
+type Counts = [AtomicU64; 3];
+
+static REMOVALS: Counts = [const { AtomicU64::new(0) }; 3];
+static ADDITIONS: Counts = [const { AtomicU64::new(0) }; 3];
 
 fn element(number: u64) -> Vec<u8> {
     format!("an element that takes a block {number}").into_bytes()
@@ -30,13 +34,13 @@ fn start(io: &Arc<SimIo>) -> Store {
 }
 
 /// Looks for what is used of a key until that is in memory, and then uses it.
-fn use_of(store: &Store, key: &[u8], uses: &[Use], change: impl Fn(&mut Txn)) {
+fn use_of(counts: &Counts, store: &Store, key: &[u8], uses: &[Use], change: impl Fn(&mut Txn)) {
     loop {
         let cold = store.begin_all().absent(0, [key], uses, true, 4096).expect("a sound medium");
         if cold.is_empty() {
             break;
         }
-        COUNTS[1].fetch_add(cold.len() as u64, Relaxed);
+        counts[1].fetch_add(cold.len() as u64, Relaxed);
         store.fetch_all(&cold);
     }
     let before = store.stats().heap_page_faults;
@@ -45,8 +49,8 @@ fn use_of(store: &Store, key: &[u8], uses: &[Use], change: impl Fn(&mut Txn)) {
         Ok(())
     })
     .expect("room");
-    COUNTS[0].fetch_add(1, Relaxed);
-    COUNTS[2].fetch_add(store.stats().heap_page_faults - before, Relaxed);
+    counts[0].fetch_add(1, Relaxed);
+    counts[2].fetch_add(store.stats().heap_page_faults - before, Relaxed);
 }
 
 /// Removes nearly all elements in random order, so that buckets and leaves merge. Now and then nothing is in memory.
@@ -73,19 +77,19 @@ fn removals(seed: u64) {
         let (member, score) = (element(number), scores[number as usize]);
         let member = &member[..];
         match rng.below(4) {
-            0 => use_of(&store, b"set", &[Use::Element(member)], |txn| {
+            0 => use_of(&REMOVALS, &store, b"set", &[Use::Element(member)], |txn| {
                 txn.set_remove(0, b"set", [member]).expect("room");
             }),
-            1 => use_of(&store, b"hash", &[Use::Element(member)], |txn| {
+            1 => use_of(&REMOVALS, &store, b"hash", &[Use::Element(member)], |txn| {
                 txn.hash_remove(0, b"hash", [member]).expect("room");
             }),
-            2 => use_of(&store, b"zset", &[Use::Place(member, None)], |txn| {
+            2 => use_of(&REMOVALS, &store, b"zset", &[Use::Place(member, None)], |txn| {
                 txn.zset_remove(0, b"zset", [member]).expect("room");
             }),
             _ => {
                 let (min, max) = (Included(score), Included(score + 1e6));
                 let uses = Use::Scores { min, max, reverse: false, count: u64::MAX };
-                use_of(&store, b"zset", &[uses], |txn| {
+                use_of(&REMOVALS, &store, b"zset", &[uses], |txn| {
                     let zset = txn.zset_at(0, b"zset").expect("a sorted set").expect("some are left");
                     let ranks = zset.ranks_by_score(min, max);
                     txn.zset_remove_ranks(0, b"zset", ranks).expect("room");
@@ -96,10 +100,60 @@ fn removals(seed: u64) {
     store.check().expect("a sound store");
 }
 
+/// Fields are added to small hashes, which move as they grow. They are not frozen, since one field of each expires; now and then nothing is
+/// in memory.
+fn growth(seed: u64) {
+    const KEYS: u64 = 1500;
+    let (mut rng, io) = (Rng(seed), Arc::new(SimIo::new(seed)));
+    let store = start(&io);
+    let key = |number: u64| format!("hash {number}").into_bytes();
+    for number in 0..KEYS {
+        let key = key(number);
+        open::run(&store, &[&key], |txn| {
+            txn.hash_set(0, &key, [(&b"expires"[..], &b"x"[..])], Expiry::At(FAR))
+        })
+        .expect("room");
+    }
+    for step in 0..8 * KEYS {
+        let key = key(rng.below(KEYS));
+        let (name, value) = (element(rng.below(20)), vec![b'v'; rng.below(60) as usize]);
+        let (name, value) = (&name[..], &value[..]);
+        let set = |txn: &mut Txn| {
+            txn.hash_set(0, &key, [(name, value)], Expiry::Keep).expect("room");
+        };
+        // Blocks of all sizes are freed first.
+        if step < 6 * KEYS {
+            open::run(&store, &[&key], |txn| {
+                set(txn);
+                Ok(())
+            })
+            .expect("room");
+            continue;
+        }
+        if step % 100 == 0 {
+            open::commit_all(&store);
+            store.checkpoint().expect("a sound medium");
+            store.freeze(u64::MAX).expect("a sound medium");
+        }
+        use_of(&ADDITIONS, &store, &key, &[Use::Field(name, value)], set);
+    }
+    store.check().expect("a sound store");
+}
+
+#[test]
+fn what_grows_waits_for_nothing() {
+    with_seeds(2, growth);
+    let [additions, fetched, waited] = ADDITIONS.each_ref().map(|count| count.load(Relaxed));
+    println!("{additions} additions: {fetched} pages were fetched, {waited} waited for");
+    assert!(fetched > additions, "{additions} additions: {fetched} pages were fetched");
+    // A block that has become too large for what is in it moves, too.
+    assert!(waited * 100 <= additions, "{additions} additions: {waited} pages were waited for");
+}
+
 #[test]
 fn removals_wait_for_nothing() {
     with_seeds(3, removals);
-    let [removals, fetched, waited] = COUNTS.each_ref().map(|count| count.load(Relaxed));
+    let [removals, fetched, waited] = REMOVALS.each_ref().map(|count| count.load(Relaxed));
     println!("{removals} removals: {fetched} pages were fetched, {waited} waited for");
     assert!(fetched > removals, "{removals} removals: {fetched} pages were fetched");
     // Inner nodes merge as well, and nodes of hash tables shrink into new blocks.

@@ -62,6 +62,28 @@ impl Small {
         }
     }
 
+    /// Bytes of the block to which it moves when these fields are set to these values; `None`: they have room where it is.
+    pub fn grown_size<'f>(
+        self,
+        arena: &Arena,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
+    ) -> Option<usize> {
+        let grows = |(name, value): (&[u8], &[u8])| {
+            let (name, value) = (Piece::new(name), Piece::new(value));
+            let old = self
+                .find(arena, &name)
+                .map(|at| self.fields_from(arena, at).next().expect("it was found").len);
+            let new = name.encoded_len()
+                + value.encoded_len()
+                + if self.expires { Piece::int(0).encoded_len() } else { 0 };
+            new.saturating_sub(old.unwrap_or(0))
+        };
+        match fields.map(grows).sum() {
+            0 => None,
+            inserted => self.packed.grown_size(arena, inserted),
+        }
+    }
+
     /// Gives an empty hash fields, names and values in turn, which do not expire.
     pub fn fill(self, arena: &mut Arena, tx: &mut Tx, fields: &[Piece]) -> Result<(), Full> {
         debug_assert!(!self.expires && self.entries(arena).is_empty());

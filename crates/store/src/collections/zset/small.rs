@@ -124,6 +124,14 @@ impl Small {
         self.view(arena).can_take(1, member.len())
     }
 
+    /// Bytes of the block to which it moves if so many members come to it, of so many bytes together; `None`: they have room where it is.
+    pub fn grown_size(self, arena: &Arena, members: usize, bytes: usize) -> Option<usize> {
+        let view = self.view(arena);
+        let need = ENTRY * members + bytes;
+        let has_room = view.len() + members <= view.capacity() && view.end() + need <= view.bytes.len();
+        (!has_room).then(|| shape_for(view.len(), view.live() + need).1)
+    }
+
     /// Adds a member that is not in the set; [`Small::can_take`] holds for it.
     ///
     /// # Errors
@@ -220,10 +228,8 @@ impl Small {
         live: usize,
         need: usize,
     ) -> Result<(), Full> {
-        let capacity = len + len / 4 + 2;
+        let (capacity, size) = shape_for(len, live + need);
         let start = HEADER + 2 * capacity;
-        let with_room = live + need;
-        let size = Arena::usable_size(start + with_room + with_room / 4);
         let mut content = vec![0; start];
         content.reserve(live);
         content[..4].copy_from_slice(&(size as u32).to_le_bytes());
@@ -265,6 +271,12 @@ impl Small {
         }
         Err(format!("the offsets of block {:#x} do not name its entries", arena.u64(self.root)))
     }
+}
+
+/// How many offsets a block has for so many members, and its bytes if their entries take so many: a quarter to spare.
+fn shape_for(len: usize, bytes: usize) -> (usize, usize) {
+    let capacity = len + len / 4 + 2;
+    (capacity, Arena::usable_size(HEADER + 2 * capacity + bytes + bytes / 4))
 }
 
 /// The first of `0..len` that does not satisfy `below`.
