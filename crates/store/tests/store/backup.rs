@@ -288,8 +288,8 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
         let mut rng = Rng(seed);
         let (mut sim, folder) = (any_machine(seed), SimIo::new(seed + 1));
         let keys = if rng.chance(2) { 1 + rng.below(30) } else { 1 + rng.below(500) };
-        // The end of the log after each batch, and what the store held then.
-        let mut states = vec![(0, State::new())];
+        // The end of the log after each batch, when that was, and what the store held then.
+        let mut states = vec![(0, sim.now_ms(), State::new())];
         for life in 0..1 + rng.below(4) {
             let options = Options {
                 log_bytes_max: u64::from(SEGMENT) * if rng.chance(2) { 16 } else { 128 },
@@ -300,8 +300,8 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
             let io = oracle::folders(&sim, any_folders(seed, life)).expect("folders");
             let store = Store::open_on(io.clone(), options.clone()).expect("a store");
             store.attach();
-            states.retain(|(end, _)| *end <= store.log().tail());
-            let mut now = states.last().expect("the first one").1.clone();
+            states.retain(|(end, ..)| *end <= store.log().tail());
+            let mut now = states.last().expect("the first one").2.clone();
             assert!(dump(&store) == now, "seed {seed}");
             for _ in 0..200 + rng.below(800) {
                 if store.admit(200_000) != Admission::Ok {
@@ -315,7 +315,12 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
                 let mut ops = random_ops(&mut rng, keys);
                 run_batch(&store, &mut ops).expect("the power is on");
                 ops.iter().for_each(|op| apply(&mut now, op));
-                states.push((store.log().tail(), now.clone()));
+                // What changes nothing appends nothing.
+                if states.last().is_none_or(|(end, ..)| *end < store.log().tail()) {
+                    states.push((store.log().tail(), sim.now_ms(), now.clone()));
+                }
+                sim.advance_ms(rng.below(300));
+                store.mark_clock();
                 if rng.chance(20) {
                     store.freeze(1 + rng.below(100_000)).expect("a sound medium");
                 }
@@ -379,7 +384,7 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
         }
         verify(&folder).expect("sound backups");
         let backups = BackupFolder::open(Arc::new(folder.clone())).expect("backups");
-        let at = |lsn| &states.iter().rfind(|(end, _)| *end <= lsn).expect("a state").1;
+        let at = |lsn| &states.iter().rfind(|(end, ..)| *end <= lsn).expect("a state").2;
         for backup in backups.backups() {
             let target = SimIo::new(7);
             backups.restore(backup.number, &target, &mut |_| Ok(())).expect("a sound backup");
@@ -391,6 +396,22 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
             for lsn in [from, to, from + rng.below(1 + to - from), from + rng.below(1 + to - from)] {
                 let store = restored_at(&folder, Until::Lsn(lsn)).expect("it is offered");
                 assert!(store.log().tail() <= lsn && dump(&store) == *at(lsn), "seed {seed}, LSN {lsn}");
+            }
+        }
+        let (first_ms, last_ms) = (states[0].1, states.last().expect("a state").1);
+        for until in (0..5).map(|_| first_ms + rng.below(last_ms - first_ms + 2000)).collect::<Vec<_>>() {
+            match restored_at(&folder, Until::TimeMs(until)) {
+                Ok(store) => {
+                    let found = store.log().tail();
+                    assert!(dump(&store) == *at(found), "seed {seed}, time {until}");
+                    let is_right = |(end, ms, _): &(Lsn, u64, State)| match *end <= found {
+                        true => *ms <= until,
+                        // There is a mark a second, and up to 300 ms between two batches.
+                        false => *ms + 1600 > until,
+                    };
+                    assert!(states.iter().all(is_right), "seed {seed}, time {until}");
+                }
+                Err(error) => assert!(error.to_string().contains("have no state of that time"), "{error}"),
             }
         }
     });
