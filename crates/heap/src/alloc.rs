@@ -122,7 +122,10 @@ impl Arena {
     fn list_partial(&mut self, tx: &mut Tx, class: usize, slab: SlabAt) {
         let is_absent = |last: &SlabAt| self.absent(header(last.extent()), PAGE).next().is_some();
         if let Some(&last) = self.space.partial[class].last().filter(|&last| is_absent(last)) {
-            // To see whether that is empty is not worth a read: it stays the last.
+            // To see whether that is empty is not worth a read: it stays the last. No other one is kept empty.
+            if SLABS[class].slots == 1 {
+                return self.release_slab(tx, slab, &SLABS[class]);
+            }
             *self.space.partial[class].last_mut().expect("it is there") = slab;
             return self.space.partial[class].push(last);
         }

@@ -173,6 +173,34 @@ fn what_a_release_will_use_is_known() {
     assert!(heap.stats().extents <= 2, "none is kept but the first, and an empty one");
 }
 
+/// Pages that are slabs by themselves are freed while the slab that is kept for them is not in memory, and are there for others then.
+#[test]
+fn pages_that_are_freed_are_there_for_all_classes() {
+    let (heap, mut arenas) = Heap::create(SimIo::new(1).open("heap", true).unwrap(), OPTIONS).unwrap();
+    let (mut arena, mut tx) = (arenas.remove(0), Tx::new());
+    // Something else in each extent keeps it.
+    let mut pages = Vec::new();
+    for _ in 0..6 {
+        pages.extend((0..60).map(|_| arena.alloc(&mut tx, PAGE).unwrap()));
+        arena.alloc(&mut tx, 3 * PAGE / 2).unwrap();
+    }
+    let extents = heap.stats().extents;
+    // One of each extent in turn.
+    for page in (0..pages.len()).map(|nth| pages[nth % 6 * 60 + nth / 6]) {
+        checkpoint(&heap, &mut arena);
+        evict(&mut arena);
+        evict(&mut arena);
+        arena.absent_to_free(page).into_iter().for_each(|header| heap.read(header).unwrap());
+        arena.free(&mut tx, page, PAGE);
+    }
+    tx.committed();
+    for _ in 0..40 {
+        arena.alloc(&mut tx, 7 * PAGE).unwrap();
+    }
+    assert!(heap.stats().extents <= extents, "{} extents, {extents} before", heap.stats().extents);
+    arena.check().unwrap();
+}
+
 #[test]
 fn what_is_pinned_stays_until_it_is_freed() {
     let (heap, mut arena, offset) = numbered_pages();
