@@ -357,6 +357,8 @@ fn small_hashes_are_found_before_they_are_used() {
         "HGETALL hash#",
         "HSTRLEN hash# f1",
         "OBJECT ENCODING hash#",
+        "UNLINK hash#",
+        "DEL hash#",
     ];
     let mut rng = Rng(seed());
     let server = Server::start(OPTIONS);

@@ -396,6 +396,9 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
             for lsn in [from, to, from + rng.below(1 + to - from), from + rng.below(1 + to - from)] {
                 let store = restored_at(&folder, Until::Lsn(lsn)).expect("it is offered");
                 assert!(store.log().tail() <= lsn && dump(&store) == *at(lsn), "seed {seed}, LSN {lsn}");
+                if rng.chance(4) {
+                    live_on(&store, at(lsn).clone(), &mut rng, keys);
+                }
             }
         }
         let (first_ms, last_ms) = (states[0].1, states.last().expect("a state").1);
@@ -416,6 +419,29 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
         }
     });
     assert!(BACKUPS.load(Relaxed) > 0 && FREED.load(Relaxed) > 0);
+}
+
+/// A restored store is written to, and moves and frees what it was restored with.
+fn live_on(store: &Store, mut now: State, rng: &mut Rng, keys: u64) {
+    for _ in 0..100 {
+        let mut ops = random_ops(rng, keys);
+        run_batch(store, &mut ops).expect("the power is on");
+        ops.iter().for_each(|op| apply(&mut now, op));
+        if rng.chance(20) {
+            store.freeze(1 + rng.below(100_000)).expect("a sound medium");
+        }
+        if rng.chance(30) {
+            open::commit_all(store);
+            store.checkpoint().expect("a sound medium");
+            store.set_disk_bytes_max(if rng.chance(2) { 1 << 20 } else { u64::MAX });
+        }
+        if rng.chance(10) {
+            store.clean().expect("a sound medium");
+        }
+    }
+    open::commit_all(store);
+    assert!(dump(store) == now, "it lives on");
+    store.check().expect("a sound store");
 }
 
 static BACKUPS: AtomicU64 = AtomicU64::new(0);
