@@ -284,7 +284,8 @@ fn a_state_between_backups_is_restored_by_lsn_and_by_time() {
 /// that are moved and freed, restarts and power cuts. Backups come at any time.
 #[test]
 fn whatever_a_server_does_all_that_is_offered_is_restored() {
-    with_seeds(10, |seed| {
+    const SEEDS: u64 = 10;
+    let seeds = with_seeds(SEEDS, |seed| {
         let mut rng = Rng(seed);
         let (mut sim, folder) = (any_machine(seed), SimIo::new(seed + 1));
         let keys = if rng.chance(2) { 1 + rng.below(30) } else { 1 + rng.below(500) };
@@ -418,7 +419,8 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
             }
         }
     });
-    assert!(BACKUPS.load(Relaxed) > 0 && FREED.load(Relaxed) > 0);
+    let (backups, freed) = (BACKUPS.load(Relaxed), FREED.load(Relaxed));
+    assert!(seeds < SEEDS || backups > 20 && freed > 50, "{backups} backups and {freed} freed segments only");
 }
 
 /// A restored store is written to, and moves and frees what it was restored with.
