@@ -120,17 +120,17 @@ impl Arena {
 
     /// Lists a slab that was full. One empty slab a class is kept, the last of its list, so that it does not come and go.
     fn list_partial(&mut self, tx: &mut Tx, class: usize, slab: SlabAt) {
-        let is_absent = |last: &SlabAt| self.absent(header(last.extent()), PAGE).next().is_some();
-        if let Some(&last) = self.space.partial[class].last().filter(|&last| is_absent(last)) {
-            // To see whether that is empty is not worth a read: it stays the last. No other one is kept empty.
-            if SLABS[class].slots == 1 {
-                return self.release_slab(tx, slab, &SLABS[class]);
-            }
-            *self.space.partial[class].last_mut().expect("it is there") = slab;
-            return self.space.partial[class].push(last);
+        let is_absent = |last: &SlabAt| self.absent_to_free(last.offset()).is_some();
+        if !self.space.partial[class].last().is_some_and(is_absent) {
+            self.release_if_empty(tx, class);
+            return self.space.partial[class].push(slab);
         }
-        self.release_if_empty(tx, class);
-        self.space.partial[class].push(slab);
+        // To see whether the last one is empty is not worth a read: it stays the last. No other one is kept empty.
+        if SLABS[class].slots == 1 {
+            return self.release_slab(tx, slab, &SLABS[class]);
+        }
+        let last = self.space.partial[class].len() - 1;
+        self.space.partial[class].insert(last, slab);
     }
 
     /// A slab's slots that are taken, as bits.

@@ -167,7 +167,8 @@ impl Log {
         self.segments.measure_space();
         self.set_admitted_to();
         let has_room = end <= self.limit(purpose);
-        if !has_room && !self.room.refused.swap(true, Ordering::AcqRel) {
+        if !has_room {
+            self.room.refused.store(true, Ordering::Release);
             self.committer_sleep.wake();
         }
         has_room

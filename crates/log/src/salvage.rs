@@ -204,9 +204,12 @@ impl DamagedLog {
     pub fn goes_on_behind_the_end(&self, lsn: Lsn) -> Result<bool> {
         let claimed =
             self.segments.with_window(lsn, Lsn::MAX, self.seed, |window| window.claimed_end(lsn))?;
+        if claimed.is_none_or(|claimed| claimed <= self.end()) {
+            return Ok(false);
+        }
         let mut is_followed = false;
         self.scan(lsn, Lsn::MAX, &mut |_, _| is_followed = true)?;
-        Ok(claimed.is_some_and(|claimed| claimed > self.end()) && !is_followed)
+        Ok(!is_followed)
     }
 
     /// Calls `f` with the LSN and the payload of each batch that is intact and begins in `from..to`, in order.

@@ -143,8 +143,8 @@ impl BackupFolder {
             }
         })?;
         // What comes behind a whole segment may have been freed, and the end of its last batch with it.
-        let is_end = base.manifest.moment == log.end() && log.goes_on_behind_the_end(next)?;
-        if next < to && !is_end {
+        let is_whole = next >= to || base.manifest.moment == log.end() && log.goes_on_behind_the_end(next)?;
+        if !is_whole {
             let (file, offset) = log.locate(next);
             return Err(Error::corrupt(&file, offset, "a batch of the backup's log is damaged"));
         }

@@ -90,7 +90,11 @@ pub fn grown_size<'e>(
     obj: u64,
     elements: impl Iterator<Item = (End, &'e [u8])>,
 ) -> Option<usize> {
-    let run = Some(arena.u64(obj + object::ROOT)).filter(|&block| block != 0).map(|at| Run::at(arena, at))?;
+    let block = arena.u64(obj + object::ROOT);
+    if block == 0 {
+        return None;
+    }
+    let run = Run::at(arena, block);
     let mut new = [0, 0];
     elements.for_each(|(end, element)| new[usize::from(end == End::Back)] += New::Value(element).len());
     let ([at_front, at_back], (before, behind)) = (new, run.room());

@@ -91,15 +91,15 @@ impl Partition {
         });
         let allocated = self.arena.allocated_bytes();
         let share = if shared.heap.has_absent() { COLD_SHARE } else { 1 };
+        let (blocks, bytes) = (SLICE_BLOCKS / share, SLICE_BYTES / share as u64);
         for found in objects {
-            let blocks = SLICE_BLOCKS / share;
             let done = any::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), blocks);
             if done == Destroyed::More {
                 return;
             }
             self.databases[db as usize].keys.remove(&mut self.arena, batch, found.slot);
             self.counts.swept += 1;
-            if allocated - self.arena.allocated_bytes() >= SLICE_BYTES / share as u64 {
+            if allocated - self.arena.allocated_bytes() >= bytes {
                 return;
             }
         }

@@ -2,14 +2,13 @@
 
 use crate::{
     history::{State, apply, dump, random_ops, run_batch},
-    lives::{any_compression, any_folders, any_machine},
+    lives::{another_compression, any_compression, any_folders, any_machine},
     open, oracle,
     seeds::{Rng, with_seeds},
 };
 use holdfast_io::{Error, Io, Result};
 use holdfast_store::{
-    Admission, BackupFolder, Begin, CompressionSetting, Lease, Lsn, Options, Plan, SimIo, Store, Until,
-    hash::Expiry, list::End,
+    Admission, BackupFolder, Begin, Lease, Lsn, Options, Plan, SimIo, Store, Until, hash::Expiry, list::End,
 };
 use std::{
     collections::BTreeMap,
@@ -198,6 +197,18 @@ fn what_is_restored_is_the_moment_whatever_the_server_does_meanwhile() {
     });
 }
 
+/// Whether a state that ends at `found` is the last one until a time: there is a clock mark a second, and up to 300 ms between two writes.
+fn is_last_until<T>(states: &[(Lsn, u64, T)], found: Lsn, until: u64) -> bool {
+    let is_right =
+        |(end, ms, _): &(Lsn, u64, T)| if *end <= found { *ms <= until } else { *ms + 1600 > until };
+    states.iter().all(is_right)
+}
+
+/// What was there at an LSN.
+fn state_at<T>(states: &[(Lsn, u64, T)], lsn: Lsn) -> &T {
+    &states.iter().rfind(|(end, ..)| *end <= lsn).expect("a state").2
+}
+
 static POINTS: AtomicU64 = AtomicU64::new(0);
 
 /// What is restored at a point between backups: its log ends there.
@@ -237,7 +248,7 @@ fn a_state_between_backups_is_restored_by_lsn_and_by_time() {
             back_up(&store, &sim, &folder, &mut |_| Ok(())).expect("a backup");
         }
         let ranges = BackupFolder::open(Arc::new(folder.clone())).expect("backups").ranges();
-        let at = |lsn| &states.iter().rfind(|(end, ..)| *end <= lsn).expect("a state").2;
+        let at = |lsn| state_at(&states, lsn);
         let (last, last_ms, _) = states.last().expect("a state");
         let first = ranges.iter().map(|(_, from, _)| *from).min().expect("a range");
         let first_ms = states.iter().find(|(end, ..)| *end >= first).expect("a state").1;
@@ -260,12 +271,7 @@ fn a_state_between_backups_is_restored_by_lsn_and_by_time() {
                 Ok(store) => {
                     let found = store.log().tail();
                     assert!(contents(&store) == *at(found), "time {until}");
-                    let is_right = |(end, ms, _): &(Lsn, u64, Model)| match *end <= found {
-                        true => *ms <= until,
-                        // There is a mark a second, and up to 300 ms between two writes.
-                        false => *ms + 1600 > until,
-                    };
-                    assert!(states.iter().all(is_right), "time {until}");
+                    assert!(is_last_until(&states, found, until), "time {until}");
                     POINTS.fetch_add(1, Relaxed);
                 }
                 Err(error) => {
@@ -344,11 +350,7 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
                     store.train().expect("a sound medium");
                 }
                 if rng.chance(100) {
-                    store.set_compression(CompressionSetting {
-                        codec: any_compression(seed, rng.next()),
-                        len_min: 16 + rng.below(100) as usize,
-                        dictionaries: rng.chance(2),
-                    });
+                    store.set_compression(another_compression(seed, &mut rng));
                 }
                 if rng.chance(150) {
                     let (lease, plan) = begin(&store).expect("a lease");
@@ -385,7 +387,7 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
         }
         verify(&folder).expect("sound backups");
         let backups = BackupFolder::open(Arc::new(folder.clone())).expect("backups");
-        let at = |lsn| &states.iter().rfind(|(end, ..)| *end <= lsn).expect("a state").2;
+        let at = |lsn| state_at(&states, lsn);
         for backup in backups.backups() {
             let target = SimIo::new(7);
             backups.restore(backup.number, &target, &mut |_| Ok(())).expect("a sound backup");
@@ -408,12 +410,7 @@ fn whatever_a_server_does_all_that_is_offered_is_restored() {
                 Ok(store) => {
                     let found = store.log().tail();
                     assert!(dump(&store) == *at(found), "seed {seed}, time {until}");
-                    let is_right = |(end, ms, _): &(Lsn, u64, State)| match *end <= found {
-                        true => *ms <= until,
-                        // There is a mark a second, and up to 300 ms between two batches.
-                        false => *ms + 1600 > until,
-                    };
-                    assert!(states.iter().all(is_right), "seed {seed}, time {until}");
+                    assert!(is_last_until(&states, found, until), "seed {seed}, time {until}");
                 }
                 Err(error) => assert!(error.to_string().contains("have no state of that time"), "{error}"),
             }

@@ -1,7 +1,7 @@
 //! What differs from one life of a store to the next.
 
 use crate::seeds::Rng;
-use holdfast_store::{Codec, HomeMethod, Io, SimIo};
+use holdfast_store::{Codec, CompressionSetting, HomeMethod, Io, SimIo};
 
 /// A machine of one of the kinds of media.
 pub fn any_machine(seed: u64) -> SimIo {
@@ -31,6 +31,15 @@ pub fn any_compression(seed: u64, life: u64) -> Option<Codec> {
         0 | 1 => Some(Codec::Lz4),
         2 => Some(Codec::Zstd(3)),
         _ => None,
+    }
+}
+
+/// How it goes on to do so from some time on.
+pub fn another_compression(seed: u64, rng: &mut Rng) -> CompressionSetting {
+    CompressionSetting {
+        codec: any_compression(seed, rng.next()),
+        len_min: 16 + rng.below(100) as usize,
+        dictionaries: rng.chance(2),
     }
 }
 

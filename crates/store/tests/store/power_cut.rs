@@ -5,11 +5,11 @@
 
 use crate::{
     history::{CHANGED, State, apply, dump, get, is_cut, random_key, random_ops, run_batch},
-    lives::{any_compression, any_folders, any_heap_below, any_home, any_machine},
+    lives::{another_compression, any_compression, any_folders, any_heap_below, any_home, any_machine},
     oracle::{self, Snapshot},
     seeds::{Rng, with_seeds},
 };
-use holdfast_store::{Admission, CompressionSetting, Options, Store};
+use holdfast_store::{Admission, Options, Store};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 fn options(rng: &mut Rng) -> Options {
@@ -143,11 +143,7 @@ fn history(seed: u64) {
                 store.sweep();
             }
             if rng.chance(100) {
-                store.set_compression(CompressionSetting {
-                    codec: any_compression(seed, rng.next()),
-                    len_min: 16 + rng.below(100) as usize,
-                    dictionaries: rng.chance(2),
-                });
+                store.set_compression(another_compression(seed, &mut rng));
             }
             let durable = store.log().durable();
             let acknowledged = waiting.iter().take_while(|&&wait_lsn| wait_lsn <= durable).count();

@@ -31,7 +31,7 @@ impl Small {
 
     /// The field at a position.
     pub fn field(self, arena: &Arena, at: usize) -> Field<'_> {
-        self.fields_from(arena, at).next().expect("a position that was found").field
+        self.placed(arena, at).field
     }
 
     /// All fields in the order in which they were added.
@@ -54,8 +54,7 @@ impl Small {
         let insert = &insert[..self.entries_per_field()];
         match at {
             Some(at) => {
-                let rest = self.fields_from(arena, at).next().expect("a position that was found").len
-                    - name.encoded_len();
+                let rest = self.placed(arena, at).len - name.encoded_len();
                 self.packed.splice(arena, tx, at + name.encoded_len(), rest, &insert[1..])
             }
             None => self.packed.splice(arena, tx, self.entries(arena).len(), 0, insert),
@@ -70,18 +69,11 @@ impl Small {
     ) -> Option<usize> {
         let grows = |(name, value): (&[u8], &[u8])| {
             let (name, value) = (Piece::new(name), Piece::new(value));
-            let old = self
-                .find(arena, &name)
-                .map(|at| self.fields_from(arena, at).next().expect("it was found").len);
-            let new = name.encoded_len()
-                + value.encoded_len()
-                + if self.expires { Piece::int(0).encoded_len() } else { 0 };
-            new.saturating_sub(old.unwrap_or(0))
+            let expiry = if self.expires { Piece::int(0).encoded_len() } else { 0 };
+            let old = self.find(arena, &name).map_or(0, |at| self.placed(arena, at).len);
+            (name.encoded_len() + value.encoded_len() + expiry).saturating_sub(old)
         };
-        match fields.map(grows).sum() {
-            0 => None,
-            inserted => self.packed.grown_size(arena, inserted),
-        }
+        self.packed.grown_size(arena, fields.map(grows).sum())
     }
 
     /// Gives an empty hash fields, names and values in turn, which do not expire.
@@ -100,7 +92,7 @@ impl Small {
 
     /// Removes the field at a position.
     pub fn remove(self, arena: &mut Arena, tx: &mut Tx, at: usize) {
-        let len = self.fields_from(arena, at).next().expect("a position that was found").len;
+        let len = self.placed(arena, at).len;
         self.packed.splice(arena, tx, at, len, &[]).expect("a blob that does not grow");
     }
 
@@ -145,6 +137,11 @@ impl Small {
     /// The fields that are encoded in `entries`, which are this hash's or a copy of them.
     pub fn fields_of(self, entries: &[u8]) -> Fields<'_> {
         Fields { entries: Entries::new(entries), expires: self.expires }
+    }
+
+    /// The field at a position, and how long it is.
+    fn placed(self, arena: &Arena, at: usize) -> Placed<'_> {
+        self.fields_from(arena, at).next().expect("a position that was found")
     }
 
     fn fields_from(self, arena: &Arena, at: usize) -> Fields<'_> {
