@@ -65,6 +65,8 @@ impl<E: ToString> From<E> for Failure {
 
 /// Carries out a transfer that the group has decided to begin.
 pub fn carry(server: &Arc<Server>, export: &Export) {
+    // One before may still wait until the other node has heard of its end.
+    let _alone = server.cluster.sends.lock().expect("no holder panics");
     let mut transfer = Transfer { server, export, target: None, frozen: None };
     let result = transfer.copy();
     let arrived = transfer.settle(result.is_ok());
@@ -256,6 +258,9 @@ impl Transfer<'_> {
     fn wait_until_heard(&mut self, arrived: bool) {
         let (version, deadline) = (self.server.cluster.view().map.version(), Instant::now() + HEARD_MAX);
         let Some(target) = self.target.as_mut().filter(|_| arrived) else { return };
+        if target.set_patience(HEARD_MAX).is_err() {
+            return;
+        }
         while Instant::now() < deadline && map_version(target).is_ok_and(|heard| heard < version) {
             thread::sleep(LOOK);
         }

@@ -155,6 +155,14 @@ impl Connection {
         Connection { replies: Replies { socket, input: Vec::new(), next: 0 } }
     }
 
+    /// How long each read and each write may wait from now on.
+    ///
+    /// # Errors
+    /// It is zero.
+    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        self.replies.socket.set_patience(patience, patience)
+    }
+
     /// Sends a command and waits for the reply; one that is an error is an error.
     pub fn call(&mut self, args: &[&[u8]]) -> io::Result<Reply> {
         let mut request = Vec::new();

@@ -2,8 +2,8 @@
 //! under load, and nodes that are killed, stopped and started again.
 
 use crate::harness::{
-    self, Client, EndOnDrop, Rng, Server, array, bulk, bulks, error, free_port, holdfast_cluster, is_error,
-    items, number, ok, redis_cli, seed, show, text, wait_until,
+    self, Client, EndOnDrop, Rng, Server, Way, array, bulk, bulks, error, free_port, holdfast_cluster,
+    is_error, items, number, ok, redis_cli, seed, show, text, wait_until,
 };
 use holdfast_resp::{Reply, write_command};
 use holdfast_store::hash_slot;
@@ -34,12 +34,16 @@ impl Nodes {
 
     /// Starts one more node; its port.
     fn add(&mut self) -> u16 {
-        let bus_port = free_port().to_string();
-        let options =
-            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", self.1];
-        let (server, port) = Server::start_with_port(&options);
-        self.0.insert(port, server);
+        let (port, bus_port) = (free_port(), free_port());
+        self.add_at(port, bus_port, &[]);
         port
+    }
+
+    fn add_at(&mut self, port: u16, bus_port: u16, more: &[&str]) {
+        let [own, bus_port] = [port, bus_port].map(|port| port.to_string());
+        let options = ["--port", &own, "--bind", "127.0.0.1", "--cluster-enabled", "yes"];
+        let options = [&options[..], &["--cluster-port", &bus_port, "--cluster-node-timeout", self.1], more];
+        self.0.insert(port, Server::start(&options.concat()));
     }
 
     /// Starts nodes and has `redis-cli` make them a cluster.
@@ -86,7 +90,12 @@ impl Nodes {
 
     /// The node that owns a slot.
     fn owner(&self, slot: u16) -> u16 {
-        let map = self.client(self.ports()[0]).call("CLUSTER SLOTS");
+        self.owner_by(self.ports()[0], slot)
+    }
+
+    /// The same as another node knows it.
+    fn owner_by(&self, node: u16, slot: u16) -> u16 {
+        let map = self.client(node).call("CLUSTER SLOTS");
         let range = items(&map).iter().map(items).find(|range| {
             let bounds = (number(&range[0]).expect("a slot"), number(&range[1]).expect("a slot"));
             (bounds.0..=bounds.1).contains(&slot.into())
@@ -718,6 +727,67 @@ fn a_migration_that_is_cut_off_leaves_the_slots_where_they_were() {
     assert_eq!(unknown, error(&format!("ERR Unknown node {}", "0".repeat(40))));
     let malformed = client.call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 3 0 NODE {to}"));
     assert_eq!(malformed, error("ERR start slot number 3 is greater than end slot number 0"));
+}
+
+/// A node waits until another one has heard that it has slots now, and sends others to a third one: what is written meanwhile arrives, too.
+#[test]
+fn slots_are_sent_while_another_node_has_not_heard_of_what_it_got() {
+    let mut nodes = Nodes::start(0, TIMEOUT);
+    let mut ways = BTreeMap::new();
+    for _ in 0..3 {
+        let (port, bus_port) = (free_port(), free_port());
+        let [way, bus_way] = [port, bus_port].map(Way::new);
+        let [announced, bus_announced] = [&way, &bus_way].map(|way| way.port.to_string());
+        let announced =
+            ["--cluster-announce-port", &announced, "--cluster-announce-bus-port", &bus_announced];
+        nodes.add_at(port, bus_port, &announced);
+        ways.insert(port, (way, bus_way));
+    }
+    let ports = nodes.ports();
+    let addresses: Vec<String> = ports.iter().map(|port| address(*port)).collect();
+    redis_cli(&[&["create"], &addresses.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat());
+    nodes.wait_until_agreed(3);
+
+    let from = *ports.iter().find(|port| ways[port].0.port == nodes.owner(0)).expect("it has an owner");
+    let [first, second] = ports.into_iter().filter(|port| *port != from).collect::<Vec<_>>()[..] else {
+        panic!("there are two others");
+    };
+    let keys = keys_in_first_slots(8, 5);
+    let mut source = nodes.client(from);
+    // What cannot be compressed.
+    let mut rng = Rng(seed());
+    let mut value = || (0..6000).map(|_| format!("{:016x}", rng.draw())).collect::<String>();
+    keys.iter().for_each(|key| assert_eq!(source.call_args(&["SET", key, &value()]), ok()));
+    // In the midst of its keys it stops.
+    let send = |source: &mut Client, slots: &str, to: u16| {
+        ways[&to].0.pass(500_000);
+        let begin = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slots} NODE {}", nodes.id(to));
+        assert_eq!(source.call(&begin), ok());
+    };
+    let log = || nodes.0[&from].log();
+    send(&mut source, "0 3", first);
+    wait_until(log, || ways[&first].0.is_held());
+    ways[&first].1.pass(0);
+    ways[&first].0.pass(u64::MAX);
+    wait_until(log, || nodes.owner_by(from, 0) == ways[&first].0.port);
+
+    send(&mut source, "4 7", second);
+    let is_over = |number: u64| log().contains(&format!("transfer {number} of slots"));
+    wait_until(log, || is_over(1) && ways[&second].0.is_held());
+    assert!(!is_over(2), "{}", log());
+    let mut new = value();
+    new.insert_str(0, "new");
+    for key in &keys[20..] {
+        assert_eq!(source.call_args(&["SET", key, &new]), ok());
+    }
+    ways[&second].0.pass(u64::MAX);
+    wait_until(log, || is_over(2));
+    ways[&first].1.pass(u64::MAX);
+    let mut target = nodes.client(second);
+    for key in &keys[20..] {
+        wait_until(log, || !is_error(&target.call(&format!("STRLEN {key}")), "MOVED "));
+        assert!(target.call(&format!("GET {key}")) == bulk(&new), "{key} is old\n{}", log());
+    }
 }
 
 #[test]

@@ -1,19 +1,13 @@
 //! A cluster whose parts are replica sets: slots are the leader's, whoever that is, and nothing acknowledged is lost when one is killed.
 
 use crate::harness::{
-    self, Client, Folder, Rng, Set, bulk, error, free_port, holdfast_cluster, is_error, items, number, ok,
-    redis_cli, seed, show, text, wait_until,
+    self, Client, Folder, Rng, Set, Way, bulk, error, free_port, holdfast_cluster, is_error, items, number,
+    ok, redis_cli, seed, show, text, wait_until,
 };
 use holdfast_resp::Reply;
 use holdfast_store::hash_slot;
 use std::{
-    io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
     thread,
     time::{Duration, Instant},
 };
@@ -468,52 +462,6 @@ fn sets_come_and_go() {
     cluster.wait_until_agreed_of(0..3, 3 * SERVERS - 1);
 }
 
-/// A way to a port of this machine, on which nothing goes on while it is held.
-struct Way {
-    port: u16,
-    is_held: Arc<AtomicBool>,
-}
-
-impl Way {
-    fn new(to: u16) -> Way {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let way = Way { port: listener.local_addr().expect("bound").port(), is_held: Arc::default() };
-        let is_held = way.is_held.clone();
-        thread::spawn(move || {
-            for near in listener.incoming() {
-                let near = near.expect("a connection");
-                // The node may not be there yet.
-                let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
-                let ends = [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))];
-                for (from, to) in ends {
-                    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
-                    let is_held = is_held.clone();
-                    thread::spawn(move || carry(from, to, &is_held));
-                }
-            }
-        });
-        way
-    }
-
-    fn hold(&self, holds: bool) {
-        self.is_held.store(holds, Relaxed);
-    }
-}
-
-fn carry(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool) {
-    let mut bytes = [0; 1 << 16];
-    while let Ok(len @ 1..) = from.read(&mut bytes) {
-        while is_held.load(Relaxed) {
-            thread::sleep(Duration::from_millis(5));
-        }
-        if to.write_all(&bytes[..len]).is_err() {
-            return;
-        }
-    }
-    // Who has ended by now needs no telling.
-    let _ = to.shutdown(Shutdown::Write);
-}
-
 /// Where the keys of slots that have moved are removed before it is known that they have moved, nobody is told that they are gone.
 #[test]
 fn keys_that_have_moved_are_not_shown_as_gone() {
@@ -536,7 +484,7 @@ fn keys_that_have_moved_are_not_shown_as_gone() {
     wait_until(|| "all is there".into(), || number(&reads.call("DBSIZE")) == Some(keys.len() as u64));
     assert_eq!(reads.call(&format!("GET {}", keys[0])), bulk("here"));
 
-    ways[follows].hold(true);
+    ways[follows].pass(0);
     let target = text(&cluster.sets[1].leader().1.call("CLUSTER MYID"));
     assert_eq!(source.call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 8191 NODE {target}")), ok());
     let mut moved = 0;
@@ -560,7 +508,7 @@ fn keys_that_have_moved_are_not_shown_as_gone() {
         show(&reads.call(&format!("GET {}", keys[0]))).ends_with(&to_source),
         "it does not know better yet"
     );
-    ways[follows].hold(false);
+    ways[follows].pass(u64::MAX);
     let to_target = cluster.leader(1);
     let knows = |reads: &mut Client| show(&reads.call(&format!("GET {}", keys[0]))).ends_with(&to_target);
     wait_until(|| cluster.logs(), || knows(&mut reads));

@@ -134,6 +134,8 @@ pub struct Cluster {
     view: RwLock<Arc<View>>,
     /// Slots whose keys nobody may use for the moment. Held while routes are changed.
     frozen: Mutex<Slots>,
+    /// Held by who sends slots, until nothing is frozen or noted for it any more.
+    pub sends: Mutex<()>,
     /// The transfers of slots that this node has begun, the last ones last.
     exports: Mutex<VecDeque<Arc<Export>>>,
     orders: OnceLock<UnboundedSender<Order>>,
@@ -155,6 +157,7 @@ impl Cluster {
             serves: AtomicBool::new(false),
             view,
             frozen: Mutex::default(),
+            sends: Mutex::default(),
             exports: Mutex::default(),
             orders: OnceLock::new(),
             emptied: Mutex::default(),

@@ -13,6 +13,7 @@ mod script;
 mod server;
 mod set;
 pub mod transfers;
+mod way;
 
 pub use client::{Client, array, bulk, bulks, error, is_error, items, number, ok, text};
 pub use folder::Folder;
@@ -22,6 +23,7 @@ pub use redis::{Redis, redis_cli};
 pub use script::show;
 pub use server::{Server, check, free_port, holdfast_cluster, program, run, told};
 pub use set::Set;
+pub use way::Way;
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
