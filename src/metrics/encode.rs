@@ -242,7 +242,7 @@ impl Scrape {
         )?;
         page.counter(
             "heap_pages_fetched",
-            "Pages of the heap read before a command ran",
+            "Pages of the heap read before they were used",
             NONE,
             stats.heap_pages_fetched,
         )?;

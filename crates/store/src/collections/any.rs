@@ -12,7 +12,7 @@ use super::{
     set, stream, string, zset,
 };
 
-/// How far [`destroy`] came.
+/// How far [`destroy_some`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destroyed {
     /// The object is gone.
@@ -65,22 +65,29 @@ pub fn is_large(arena: &Arena, obj: u64, parts: u64) -> bool {
 /// Elements from which a collection is not destroyed at once.
 pub const LARGE: u64 = 256;
 
+/// Frees an object that nothing names any more.
+pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64) {
+    let done = destroy_some(arena, tx, obj, &mut { usize::MAX });
+    debug_assert_eq!(done, Destroyed::Done);
+}
+
 /// Frees up to about `budget` blocks of an object that nothing names any more, so that a huge one can be freed in
-/// slices. How far it came is kept in the object itself: between two calls it must not be used otherwise.
-pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: usize) -> Destroyed {
-    let mut budget = budget.max(1);
+/// slices, and one at least; takes them off the budget. How far it came is kept in the object itself: between two calls it must not be used otherwise.
+pub fn destroy_some(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> Destroyed {
+    *budget = (*budget).max(1);
     let done = match object::ty(arena, obj) {
-        Type::List => list::release(arena, tx, obj, &mut budget),
-        Type::Set => set::release(arena, tx, obj, &mut budget),
-        Type::Zset => zset::release(arena, tx, obj, &mut budget),
-        Type::Hash => hash::release(arena, tx, obj, &mut budget),
-        Type::Stream => stream::release(arena, tx, obj, &mut budget),
-        Type::String => string::release(arena, tx, obj, &mut budget),
+        Type::List => list::release(arena, tx, obj, budget),
+        Type::Set => set::release(arena, tx, obj, budget),
+        Type::Zset => zset::release(arena, tx, obj, budget),
+        Type::Hash => hash::release(arena, tx, obj, budget),
+        Type::Stream => stream::release(arena, tx, obj, budget),
+        Type::String => string::release(arena, tx, obj, budget),
     };
     if !done {
         return Destroyed::More;
     }
     object::free_header(arena, tx, obj);
+    *budget = budget.saturating_sub(1);
     Destroyed::Done
 }
 

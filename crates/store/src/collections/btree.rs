@@ -247,6 +247,21 @@ impl<const KEY: usize> Tree<KEY> {
         }
     }
 
+    /// Passes the leaves to `each`, from the last one on, until that says to stop, or `look` fails of a node on the way, by its place and length.
+    pub fn try_each_leaf_from_last<E>(
+        &self,
+        arena: &Arena,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+        mut each: impl FnMut(u64) -> bool,
+    ) -> Result<(), E> {
+        if self.is_empty(arena) {
+            return Ok(());
+        }
+        let mut path = self.try_descend(arena, &look, |view| view.len() - 1)?;
+        while each(path.leaf) && self.try_step(arena, &mut path, true, &look)? {}
+        Ok(())
+    }
+
     /// The first leaf.
     pub fn first(&self, arena: &Arena) -> Path {
         self.descend(arena, |_| 0)

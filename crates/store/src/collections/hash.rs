@@ -519,6 +519,16 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     }
 }
 
+/// Looks for what [`release`] uses of a large hash.
+pub(super) fn look_to_release(finder: &Finder, obj: u64, budget: &mut usize) -> Result<(), Absent> {
+    let has_expiries = finder.arena.u64(obj + AUX2) != 0;
+    let large = Large::of(obj);
+    large.look_to_release_expiries(finder, budget)?;
+    let position = if has_expiries { 0 } else { finder.arena.u64(obj + AUX) };
+    large.look_to_release(finder, position, budget);
+    Ok(())
+}
+
 /// Bytes allocated for the payload; see [`any::heap_bytes`](super::any::heap_bytes).
 pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
     if is_large(arena, obj) {

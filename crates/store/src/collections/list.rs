@@ -15,7 +15,7 @@ use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
     Context, Limits,
-    absent::Finder,
+    absent::{Absent, Finder},
     btree::{Counted, Path, Tree},
     object::{self, Encoding, Type},
     redo_max,
@@ -201,6 +201,11 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
         *budget -= 1;
     }
     tree(obj).is_empty(arena)
+}
+
+/// Looks for what [`release`] uses.
+pub(super) fn look_to_release(finder: &Finder, obj: u64, budget: &mut usize) -> Result<(), Absent> {
+    run::look_to_release(finder, tree(obj), budget)
 }
 
 /// Bytes allocated for the payload; see [`any::heap_bytes`](super::any::heap_bytes).

@@ -353,6 +353,26 @@ impl<const SLOT: usize> Ordered<SLOT> {
         self.tree.is_empty(arena)
     }
 
+    /// Looks for the leaves that [`Ordered::release`] frees, and passes their keys to `each`. `budget` is spent as it spends it.
+    pub fn look_to_release(
+        &self,
+        finder: &Finder,
+        budget: &mut usize,
+        mut each: impl FnMut(&Key, &mut usize),
+    ) -> Result<(), Absent> {
+        let (arena, look) = (finder.arena, finder.look());
+        self.tree.try_each_leaf_from_last(arena, &look, |leaf| {
+            if *budget > 0 && look(leaf, Self::LEAF.size).is_ok() {
+                let view = node::view(arena, Self::LEAF, leaf);
+                *budget = budget.saturating_sub(1 + view.len());
+                (0..view.len()).rev().for_each(|index| each(key_of(view.slot(index)), budget));
+            } else {
+                *budget = budget.saturating_sub(1 + Self::LEAF.capacity() / 2);
+            }
+            *budget > 0
+        })
+    }
+
     /// Bytes allocated for the set.
     pub fn heap_bytes(&self, arena: &Arena) -> u64 {
         self.tree.heap_bytes(arena, |_| Arena::usable_size(Self::LEAF.size) as u64)

@@ -11,7 +11,10 @@
 //!
 //! Pushing and popping at either end so logs little but the entry. A change in the middle moves the shorter side.
 
-use super::absent::{Absent, Finder};
+use super::{
+    absent::{Absent, Finder},
+    btree::Tree,
+};
 use holdfast_heap::{Arena, Full, Tx};
 
 /// Bytes of a block before its room.
@@ -50,6 +53,20 @@ fn unframe(mut byte: impl FnMut(usize) -> u8) -> (usize, usize) {
 pub(super) fn look(finder: &Finder, block: u64) -> Result<(), Absent> {
     finder.look()(block, HEADER)?;
     finder.look()(block, Run::block_size(finder.arena, block))
+}
+
+/// Looks for what it takes to free so many runs of a tree, the last ones.
+pub(super) fn look_to_release<const KEY: usize>(
+    finder: &Finder,
+    tree: Tree<KEY>,
+    budget: &mut usize,
+) -> Result<(), Absent> {
+    tree.try_each_leaf_from_last(finder.arena, finder.look(), |leaf| {
+        // The header says how large it is.
+        finder.go_on(finder.look()(leaf, HEADER));
+        *budget = budget.saturating_sub(1);
+        *budget > 0
+    })
 }
 
 /// Entries to be put into a run.

@@ -103,7 +103,7 @@ pub fn import(
         Err(error) => Err(error),
     };
     if filled.is_err() {
-        any::destroy(arena, tx, obj, usize::MAX);
+        any::destroy(arena, tx, obj);
     }
     filled
 }

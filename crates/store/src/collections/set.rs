@@ -93,6 +93,14 @@ pub fn look_at_all(finder: &Finder, obj: u64) {
     table(obj).try_each(finder.arena, finder.look(), |word| finder.go_on(look_at(finder, word)));
 }
 
+/// Looks for what [`release`] uses of a large set.
+pub(super) fn look_to_release(finder: &Finder, obj: u64, budget: &mut usize) {
+    let position = finder.arena.u64(obj + object::AUX2);
+    table(obj).look_from(finder, position, budget, (1, 1), |word| {
+        if is_block(word) { Entry::try_len(finder.arena, word, finder.look()).map(drop) } else { Ok(()) }
+    });
+}
+
 fn look_at(finder: &Finder, word: u64) -> Result<(), Absent> {
     if !is_block(word) {
         return Ok(());
@@ -375,7 +383,7 @@ pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
         Encoding::Listpack => packed(obj).heap_bytes(arena),
         _ => {
             let blocks = table(obj).words(arena).filter(|&word| is_block(word));
-            let size = |word| Arena::usable_size(Entry::at(arena, word).encoded().len()) as u64;
+            let size = |word| Arena::usable_size(Entry::len_at(arena, word)) as u64;
             table(obj).heap_bytes(arena) + blocks.map(size).sum::<u64>()
         }
     }
@@ -461,7 +469,7 @@ fn is_block(word: u64) -> bool {
 
 fn free_member(arena: &mut Arena, tx: &mut Tx, word: u64) {
     if is_block(word) {
-        let size = Entry::at(arena, word).encoded().len();
+        let size = Entry::len_at(arena, word);
         arena.free(tx, word, size);
     }
 }

@@ -24,7 +24,9 @@ mod writer;
 pub use entry::{Entry, Fields};
 pub use group::{Consumer, Group};
 pub use id::Id;
-pub(super) use look::{look, look_at_entries, look_at_groups, look_at_pending, look_at_unread};
+pub(super) use look::{
+    look, look_at_entries, look_at_groups, look_at_pending, look_at_unread, look_to_release,
+};
 pub use pending::Pending;
 pub use serial::Draft;
 pub(crate) use writer::Claimed;

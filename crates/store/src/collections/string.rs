@@ -273,6 +273,20 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     true
 }
 
+/// Looks for what [`release`] uses.
+pub(super) fn look_to_release(finder: &Finder, obj: u64, budget: &mut usize) -> Result<(), Absent> {
+    let (arena, table) = (finder.arena, Table::of(finder.arena, obj));
+    let places = chunks(arena, obj).min(table.places);
+    let numbers = places.saturating_sub(*budget)..places;
+    *budget -= numbers.len();
+    if table.places > 0 {
+        finder.look()(table.place(numbers.start), numbers.len() * PLACE as usize)?;
+    }
+    // A chunk itself is not read.
+    numbers.filter_map(|number| table.chunk(arena, number)).for_each(|at| finder.go_on(finder.look()(at, 0)));
+    Ok(())
+}
+
 /// Bytes allocated for its chunks and its table.
 pub fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
     let table = Table::of(arena, obj);

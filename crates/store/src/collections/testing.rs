@@ -22,7 +22,7 @@ pub(crate) fn context<'a>(hasher: &'a Hasher, limits: &'a Limits) -> Context<'a>
 
 /// Destroys an object a few blocks at a time.
 pub(crate) fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64) {
-    while any::destroy(arena, tx, obj, 3) == Destroyed::More {
+    while any::destroy_some(arena, tx, obj, &mut 3) == Destroyed::More {
         tx.committed();
         tx.clear();
     }

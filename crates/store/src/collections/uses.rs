@@ -199,6 +199,21 @@ impl Finder<'_> {
         }
     }
 
+    /// Looks for what it takes to [destroy](any::destroy_some) so many blocks of an object, and takes them off the budget as that does.
+    pub fn find_blocks(&self, obj: u64, budget: &mut usize) {
+        if let Ok(false) = self.look_at_packed(obj) {
+            self.go_on(match object::ty(self.arena, obj) {
+                Type::List => list::look_to_release(self, obj, budget),
+                Type::Set => Ok(set::look_to_release(self, obj, budget)),
+                Type::Zset => zset::look_to_release(self, obj, budget),
+                Type::Hash => hash::look_to_release(self, obj, budget),
+                Type::Stream => stream::look_to_release(self, obj, budget),
+                Type::String => string::look_to_release(self, obj, budget),
+            });
+        }
+        *budget = budget.saturating_sub(1);
+    }
+
     /// Whether the header of an object is in memory, which has its key.
     pub fn has_name(self, obj: u64) -> bool {
         let header = object::HEADER as usize;

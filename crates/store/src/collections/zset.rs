@@ -660,6 +660,7 @@ fn free_element(arena: &mut Arena, tx: &mut Tx, key: &Key) {
 pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
     if is_small(arena, obj) {
         small(obj).free(arena, tx);
+        *budget = budget.saturating_sub(1);
         return true;
     }
     if !tree(obj).release(arena, tx, budget, free_element) {
@@ -671,6 +672,17 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     };
     arena.write_changed_u64(tx, obj + ROOT, position);
     false
+}
+
+/// Looks for what [`release`] uses of a large sorted set.
+pub(super) fn look_to_release(finder: &Finder, obj: u64, budget: &mut usize) -> Result<(), Absent> {
+    tree(obj).look_to_release(finder, budget, |key, _| {
+        finder.go_on(finder.look()(element_of(key), ELEMENT));
+    })?;
+    // As long as the tree has elements, the word is 0.
+    let position = finder.arena.u64(obj + ROOT);
+    table(obj).look_from(finder, position, budget, (1, 0), |_| Ok(()));
+    Ok(())
 }
 
 /// Bytes allocated for the payload; see [`any::heap_bytes`](super::any::heap_bytes).

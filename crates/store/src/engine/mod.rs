@@ -2,6 +2,7 @@
 //! them share.
 
 pub mod counters;
+mod fetch;
 pub mod growth;
 pub mod locks;
 pub mod memory;
@@ -13,7 +14,7 @@ use crate::{
 };
 use counters::Counters;
 use growth::Growth;
-use holdfast_io::Result;
+use holdfast_io::{ReadQueue, Result};
 use holdfast_log::Admission;
 use parking_lot::{Mutex, MutexGuard};
 use std::{
@@ -35,6 +36,8 @@ pub(crate) struct Engine {
     pub growth: Growth,
     pub counters: Counters,
     pub room: Room,
+    /// For what is fetched together; nothing is under way in them.
+    queues: Mutex<Vec<ReadQueue>>,
     /// The bits of a hash slot below those that name its partition.
     partition_shift: u32,
     /// Whether all entries are counted into the log's live bytes.
@@ -59,6 +62,7 @@ impl Engine {
             growth: Growth::new(partitions.len()),
             counters: Counters::default(),
             room: Room { none_for: AtomicU64::new(u64::MAX), wanted: AtomicU64::new(0) },
+            queues: Mutex::default(),
             partition_shift: (SLOTS / partitions.len()).ilog2(),
             is_attached: AtomicBool::new(false),
             maintenance: OnceLock::new(),

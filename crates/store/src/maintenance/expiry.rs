@@ -24,8 +24,6 @@ pub const EXPIRE_SLICE: Duration = Duration::from_millis(25);
 /// The same for hashes that are not in memory, and the buckets of keys among which they are looked for, while nothing is found.
 const ABSENT_SLICE: Duration = Duration::from_millis(2);
 const ABSENT_STEPS: usize = 64;
-/// How often one of them is looked at until all is in memory.
-const ABSENT_ROUNDS: usize = 8;
 
 /// Whether expired keys are looked for.
 pub(crate) struct Expiry {
@@ -108,17 +106,9 @@ fn purge_absent(engine: &Engine, hand: &mut ExpireHand, now_ms: u64) -> Result<b
             hand.next(engine.partitions.len() as u16);
             continue;
         }
-        // What is read tells what else is to be.
-        for _ in 0..ABSENT_ROUNDS {
-            let mut txn = Txn::begin(engine, &[hand.partition], now_ms);
-            let absent = txn.absent_to_purge(hand.db, hand.cursor);
-            drop(txn);
-            if absent.is_empty() {
-                break;
-            }
-            // What is damaged is passed over, and told by who looks at it.
-            absent.into_iter().for_each(|page| drop(shared.heap.read(page)));
-        }
+        engine.fetch_until_present(|| {
+            Txn::begin(engine, &[hand.partition], now_ms).absent_to_purge(hand.db, hand.cursor)
+        });
         let mut txn = Txn::begin(engine, &[hand.partition], now_ms);
         is_left = txn.purge_some(hand.db, &mut hand.cursor, 1);
         txn.commit();

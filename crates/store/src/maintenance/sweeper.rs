@@ -16,6 +16,7 @@ pub fn sweep(engine: &Engine) -> bool {
             more = false;
             break;
         }
+        engine.fetch_until_present(|| Txn::begin(engine, &[number], now_ms).absent_to_sweep());
         more |= Txn::begin(engine, &[number], now_ms).sweep();
     }
     if more {

@@ -144,7 +144,7 @@ impl Partition {
         self.frozen.add(word, batch.class(word));
         let word = word.with_expiry(found.word.has_expiry());
         keys.set_item_word(&mut self.arena, batch, found.slot, word);
-        any::destroy(&mut self.arena, &mut batch.tx, obj, usize::MAX);
+        any::destroy(&mut self.arena, &mut batch.tx, obj);
     }
 
     /// Makes an object of this arena, which holds what an entry's item does, that entry's value, and returns what the

@@ -36,7 +36,7 @@ use crate::{
 };
 pub use ahead::EXPECTED_MAX;
 use holdfast_heap::HomeStats;
-use holdfast_io::{Further, Io, ReadQueue, RealIo, Result, Scm, Spread, SpreadFiles, dirty_shutdowns};
+use holdfast_io::{Further, Io, RealIo, Result, Scm, Spread, SpreadFiles, dirty_shutdowns};
 use holdfast_log::{Log, LogThread, Lsn};
 use options::{Options, Recovery};
 use parking_lot::Mutex;
@@ -52,8 +52,6 @@ pub struct Store {
     maintenance: Arc<Maintenance>,
     threads: Mutex<Option<Threads>>,
     recovery: Recovery,
-    /// For what is fetched together; nothing is under way in them.
-    queues: Mutex<Vec<ReadQueue>>,
     /// Bytes of heap at most.
     heap_bytes_max: u64,
     /// What fills it changes the heap without redo, until it is closed.
@@ -147,9 +145,8 @@ impl Store {
             filling::begin(&*shared.io)?;
         }
         recovery.notes.extend(dirty_shutdowns(&*shared.io)?);
-        let (threads, queues) = (Mutex::default(), Mutex::default());
-        let store =
-            Store { shared, maintenance, threads, recovery, queues, heap_bytes_max, fills_without_redo };
+        let threads = Mutex::default();
+        let store = Store { shared, maintenance, threads, recovery, heap_bytes_max, fills_without_redo };
         store.begin_upkeep(background)?;
         Ok(store)
     }
@@ -177,8 +174,8 @@ impl Store {
     fn of_follower(maintenance: Maintenance, recovery: Recovery, options: &Options) -> Store {
         let (maintenance, heap_bytes_max) = (Arc::new(maintenance), options.heap_bytes_max);
         let shared = maintenance.engine.shared.clone();
-        let (threads, queues) = (Mutex::default(), Mutex::default());
-        Store { shared, maintenance, threads, recovery, queues, heap_bytes_max, fills_without_redo: false }
+        let threads = Mutex::default();
+        Store { shared, maintenance, threads, recovery, heap_bytes_max, fills_without_redo: false }
     }
 
     /// What the start found.

@@ -57,7 +57,7 @@ pub struct Stats {
     pub heap_pages_evicted: u64,
     /// Heap pages that were read since the store was opened because somebody used them, who waited for that.
     pub heap_page_faults: u64,
-    /// Heap pages that were read since the store was opened for commands that nobody else had to wait for meanwhile.
+    /// Heap pages that were read since the store was opened before commands and maintenance used them: nobody else had to wait meanwhile.
     pub heap_pages_fetched: u64,
     /// Heap pages that are not in memory.
     pub heap_absent_bytes: u64,

@@ -7,6 +7,7 @@ use crate::partition::{
     databases::{DATABASES, PHYSICAL_DATABASES},
     scan::{self, ScanStep},
 };
+use holdfast_heap::AbsentPage;
 
 /// These want all partitions to be locked.
 impl Txn<'_> {
@@ -104,6 +105,12 @@ impl Txn<'_> {
 }
 
 impl Txn<'_> {
+    /// The pages to be read before [`Txn::sweep`] frees a slice of what is garbage.
+    pub(crate) fn absent_to_sweep(&mut self) -> Vec<AbsentPage> {
+        let shared = self.shared();
+        self.locks.first().1.absent_to_sweep(shared)
+    }
+
     /// Frees a slice of what is garbage in the transaction's first partition, or of what keys have left that are all gone;
     /// whether there may be more.
     pub(crate) fn sweep(&mut self) -> bool {

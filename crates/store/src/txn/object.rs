@@ -40,7 +40,7 @@ impl Txn<'_> {
         let part = self.locks.get(target.partition);
         let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
         if let Err(full) = part.put_object(&mut self.batch, db, target.digest, ty, offset) {
-            any::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
+            any::destroy(&mut part.arena, &mut self.batch.tx, offset);
             return Err(full.into());
         }
         self.put(target, true);
@@ -79,7 +79,7 @@ impl Txn<'_> {
             done = part.put_object(&mut self.batch, db, target.digest, ty, offset);
         }
         if let Err(full) = done {
-            any::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
+            any::destroy(&mut part.arena, &mut self.batch.tx, offset);
             return Err(full.into());
         }
         self.set_known(target, known);

@@ -73,7 +73,7 @@ impl Scratch {
     /// Forgets all views.
     pub fn clear(&mut self) {
         for (_, offset) in std::mem::take(&mut self.views) {
-            any::destroy(&mut self.arena, &mut self.tx, offset, usize::MAX);
+            any::destroy(&mut self.arena, &mut self.tx, offset);
         }
         self.forget_redo();
         self.string.clear();

@@ -226,7 +226,7 @@ impl Txn<'_> {
             |arena, tx| {
                 let obj = string::create(arena, tx, target.key)?;
                 string::write(arena, tx, obj, len, &all).inspect_err(|_| {
-                    any::destroy(arena, tx, obj, usize::MAX);
+                    any::destroy(arena, tx, obj);
                 })?;
                 Ok(obj)
             },

@@ -5,7 +5,13 @@ use crate::{
     open,
     seeds::{Rng, with_seeds},
 };
-use holdfast_store::{Options, SimIo, Store, Txn, Use, hash::Expiry, zset::AddOptions};
+use holdfast_store::{
+    Options, SimIo, Store, Txn, Use,
+    hash::Expiry,
+    list::End,
+    stream::{Id, NewId},
+    zset::AddOptions,
+};
 use std::{
     ops::Bound::Included,
     sync::{
@@ -21,6 +27,7 @@ type Counts = [AtomicU64; 3];
 
 static REMOVALS: Counts = [const { AtomicU64::new(0) }; 3];
 static ADDITIONS: Counts = [const { AtomicU64::new(0) }; 3];
+static GARBAGE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 fn element(number: u64) -> Vec<u8> {
     format!("an element that takes a block {number}").into_bytes()
@@ -140,6 +147,73 @@ fn growth(seed: u64) {
     store.check().expect("a sound store");
 }
 
+/// Collections of all types, large and small, that are removed, or flushed, while nothing is in memory; they are freed in slices.
+fn garbage(seed: u64) {
+    let (mut rng, io) = (Rng(seed), Arc::new(SimIo::new(seed)));
+    let mut store = start(&io);
+    let empty = store.stats().heap_allocated_bytes;
+    let large: [&[u8]; 7] = [b"set", b"hash", b"fields", b"zset", b"list", b"stream", b"string"];
+    for number in 0..ELEMENTS {
+        let member = element(number);
+        let member = &member[..];
+        let value = vec![b'v'; rng.below(if number % 100 == 0 { 20_000 } else { 200 }) as usize];
+        open::run(&store, &large, |txn| {
+            txn.set_add(0, b"set", [member])?;
+            txn.hash_set(0, b"hash", [(member, &value[..])], Expiry::Clear)?;
+            txn.hash_set(0, b"fields", [(member, member)], Expiry::At(FAR + number))?;
+            txn.zset_add(0, b"zset", AddOptions::default(), [(member, rng.below(1 << 30) as f64)])?;
+            txn.list_push(0, b"list", End::Back, [&value[..]], true)?;
+            let id = NewId::Exactly(Id::new(number + 1, 0));
+            txn.stream_add(0, b"stream", id, [(member, member)].into_iter(), None, true)?
+                .expect("a stream")
+                .expect("an ID");
+            txn.string_write(0, b"string", number as usize * 1000, member)
+        })
+        .expect("room");
+    }
+    for group in 0..20 {
+        let group = element(group);
+        open::run(&store, &[b"stream"], |txn| {
+            txn.stream_add_group(0, b"stream", &group, Some(Id::MIN), None, false)?;
+            for consumer in 0..10 {
+                txn.stream_read_new(0, b"stream", &group, &element(consumer), 100, false, |_| ())?;
+            }
+            Ok(())
+        })
+        .expect("room");
+    }
+    for number in 0..1000 {
+        let key = format!("small {number}").into_bytes();
+        open::run(&store, &[&key], |txn| txn.hash_set(0, &key, [(&key[..], &key[..])], Expiry::At(FAR)))
+            .expect("room");
+    }
+    for is_flushed in [false, true] {
+        if is_flushed {
+            assert!(store.begin_all().flush(0));
+        }
+        for key in large.iter().filter(|_| !is_flushed) {
+            assert!(store.begin_keys([*key]).remove(0, key));
+            while rng.below(3) > 0 {
+                store.sweep();
+            }
+        }
+        open::commit_all(&store);
+        store.close().expect("an orderly end");
+        store = start(&io);
+        let before = store.stats();
+        while store.sweep() {
+            open::commit_all(&store);
+        }
+        let after = store.stats();
+        // Small hashes are left, or nothing is.
+        let left = after.heap_allocated_bytes - empty;
+        assert!(if is_flushed { left == 0 } else { left < 200_000 }, "{left} bytes are left");
+        GARBAGE[0].fetch_add(after.heap_pages_fetched - before.heap_pages_fetched, Relaxed);
+        GARBAGE[1].fetch_add(after.heap_page_faults - before.heap_page_faults, Relaxed);
+    }
+    store.check().expect("a sound store");
+}
+
 /// More pages were fetched than there were changes, and for one change of so many, at most, a page was waited for.
 fn assert_waited_for(counts: &Counts, one_in: u64) {
     let [changes, fetched, waited] = counts.each_ref().map(|count| count.load(Relaxed));
@@ -160,4 +234,13 @@ fn removals_wait_for_nothing() {
     with_seeds(3, removals);
     // Inner nodes merge as well, and nodes of hash tables shrink into new blocks.
     assert_waited_for(&REMOVALS, 1000);
+}
+
+#[test]
+fn garbage_is_freed_without_waiting() {
+    with_seeds(3, garbage);
+    let [fetched, waited] = GARBAGE.each_ref().map(|count| count.load(Relaxed));
+    println!("{fetched} pages were fetched, {waited} waited for");
+    // Those of the index are not looked for.
+    assert!(fetched > 500 && waited * 20 < fetched, "{fetched} pages were fetched, {waited} waited for");
 }

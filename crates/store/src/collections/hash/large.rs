@@ -8,7 +8,7 @@ use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
     super::{
-        absent::{Absent, Finder},
+        absent::{Absent, Finder, no_look},
         object,
         ordered::{Key, Ordered},
         packed::{Entry, Piece},
@@ -209,6 +209,17 @@ impl Large {
         self.expiries.release(arena, tx, budget, |_, _, _| ())
     }
 
+    /// Looks for what [`Large::release`] uses.
+    pub fn look_to_release(self, finder: &Finder, position: u64, budget: &mut usize) {
+        let look_at = |word| Block::of(word).try_size(finder.arena, finder.look()).map(drop);
+        self.table.look_from(finder, position, budget, (1, 1), look_at);
+    }
+
+    /// Looks for what [`Large::release_expiries`] uses.
+    pub fn look_to_release_expiries(self, finder: &Finder, budget: &mut usize) -> Result<(), Absent> {
+        self.expiries.look_to_release(finder, budget, |_, _| ())
+    }
+
     /// Bytes allocated for table, fields and ordered set.
     pub fn heap_bytes(self, arena: &Arena) -> u64 {
         let fields = self.table.words(arena).map(|word| Arena::usable_size(Block::of(word).size(arena)));
@@ -329,9 +340,16 @@ impl Block {
     }
 
     fn size(self, arena: &Arena) -> usize {
-        let name = self.name(arena);
-        let value = self.value(arena, name);
-        (self.entries() - self.at) as usize + name.encoded().len() + value.encoded().len()
+        let Ok(size) = self.try_size(arena, no_look);
+        size
+    }
+
+    /// The same, unless `look` fails of the bytes that tell it before they are read.
+    fn try_size<E>(self, arena: &Arena, look: impl Fn(u64, usize) -> Result<(), E>) -> Result<usize, E> {
+        look(self.at, 1)?;
+        let name = Entry::try_len(arena, self.entries(), &look)?;
+        let value = Entry::try_len(arena, self.entries() + name as u64, &look)?;
+        Ok((self.entries() - self.at) as usize + name + value)
     }
 
     fn free(self, arena: &mut Arena, tx: &mut Tx) {

@@ -269,6 +269,24 @@ impl<'a> Entry<'a> {
         offset: u64,
         look: impl Fn(u64, usize) -> Result<(), E>,
     ) -> Result<Entry<'a>, E> {
+        let len = Entry::try_len(arena, offset, &look)?;
+        look(offset, len)?;
+        Ok(Entry(arena.bytes(offset, len)))
+    }
+
+    /// How many bytes the entry at a heap offset takes, of which only the first ones are read.
+    pub fn len_at(arena: &Arena, offset: u64) -> usize {
+        let Ok(len) = Entry::try_len(arena, offset, no_look);
+        len
+    }
+
+    /// The same, unless `look` fails of those before they are read.
+    #[inline]
+    pub fn try_len<E>(
+        arena: &Arena,
+        offset: u64,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+    ) -> Result<usize, E> {
         look(offset, 1)?;
         let head = match arena.u8(offset) {
             LONG_TEXT.. => 5,
@@ -276,9 +294,7 @@ impl<'a> Entry<'a> {
         };
         // An entry with a long length has 64 bytes behind it, so that reading 5 bytes stays within it.
         look(offset, head)?;
-        let len = encoded_len(arena.bytes(offset, head));
-        look(offset, len)?;
-        Ok(Entry(arena.bytes(offset, len)))
+        Ok(encoded_len(arena.bytes(offset, head)))
     }
 
     /// The bytes that it takes.

@@ -70,6 +70,22 @@ pub fn look_at_groups(finder: &Finder, obj: u64) -> Result<(), Absent> {
     Ok(())
 }
 
+/// Looks for what it takes to free so many parts of a stream, in the order in which they are freed.
+pub fn look_to_release(finder: &Finder, obj: u64, budget: &mut usize) -> Result<(), Absent> {
+    run::look_to_release(finder, tree(obj), budget)?;
+    let state = finder.arena.u64(obj + object::AUX2);
+    if state != 0 {
+        finder.go_on(finder.look()(state, State::LEN));
+    }
+    named::look_to_release(finder, group::root(obj), budget, |group, budget| {
+        finder.go_on(pending::look_to_release_group(finder, group, budget));
+        let consumers = group::consumers_root(group);
+        finder.go_on(named::look_to_release(finder, consumers, budget, |consumer, budget| {
+            finder.go_on(pending::look_to_release_consumer(finder, consumer, budget));
+        }));
+    })
+}
+
 /// Looks for what a group has not delivered yet, so many entries at most, and for where they will be pending for a consumer.
 pub fn look_at_unread(
     finder: &Finder,

@@ -70,6 +70,20 @@ pub(super) fn look_at_all(finder: &Finder, root: u64, mut each: impl FnMut(u64))
     });
 }
 
+/// Looks for the last blocks, as far as `budget` goes, and passes those to `each` that are in memory.
+pub(super) fn look_to_release(
+    finder: &Finder,
+    root: u64,
+    budget: &mut usize,
+    mut each: impl FnMut(u64, &mut usize),
+) -> Result<(), Absent> {
+    set(root).look_to_release(finder, budget, |key, budget| {
+        if look_at(finder, block(key)).is_ok() {
+            each(block(key), budget);
+        }
+    })
+}
+
 /// Looks for the block with a name.
 pub(super) fn look(finder: &Finder, root: u64, name: &[u8]) -> Result<Option<u64>, Absent> {
     let (arena, set) = (finder.arena, set(root));

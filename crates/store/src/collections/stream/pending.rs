@@ -195,6 +195,20 @@ pub(super) fn release_consumer(arena: &mut Arena, tx: &mut Tx, consumer: u64, bu
     of_consumer(consumer).release(arena, tx, budget, |_, _, _| ())
 }
 
+/// Looks for what [`release_group`] uses.
+pub(super) fn look_to_release_group(finder: &Finder, group: u64, budget: &mut usize) -> Result<(), Absent> {
+    of_group(group).look_to_release(finder, budget, |_, _| ())
+}
+
+/// Looks for what [`release_consumer`] uses.
+pub(super) fn look_to_release_consumer(
+    finder: &Finder,
+    consumer: u64,
+    budget: &mut usize,
+) -> Result<(), Absent> {
+    of_consumer(consumer).look_to_release(finder, budget, |_, _| ())
+}
+
 /// Bytes allocated for a group's set.
 pub(super) fn group_bytes(arena: &Arena, group: u64) -> u64 {
     of_group(group).heap_bytes(arena)

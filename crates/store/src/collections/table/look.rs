@@ -97,18 +97,29 @@ impl Table {
         count: usize,
         look_at: impl Fn(u64) -> Result<(), Absent>,
     ) {
+        self.look_from(finder, cursor << CURSOR_SHIFT, &mut { count }, (0, 1), look_at);
+    }
+
+    /// The same for a [`Table::release`] from a position on: each bucket and each element takes so much off the budget.
+    pub fn look_from(
+        self,
+        finder: &Finder,
+        position: u64,
+        budget: &mut usize,
+        (of_bucket, of_element): (usize, usize),
+        look_at: impl Fn(u64) -> Result<(), Absent>,
+    ) {
         let (arena, look) = (finder.arena, finder.look());
-        let (mut next, mut passed) = (Some(cursor << CURSOR_SHIFT), 0);
-        while let Some(at) = next.filter(|_| passed < count && !finder.is_full()) {
+        let mut next = Some(position);
+        while let Some(at) = next.filter(|_| *budget > 0 && !finder.is_full()) {
             let Ok((bucket, depth)) = self.try_bucket(arena, at, &look) else { return };
+            let mut elements = ENTRIES / 2;
             if look(bucket, BUCKET).is_ok() {
-                for index in Ones(in_use(arena, bucket)) {
-                    finder.go_on(look_at(arena.u64(entry_at(bucket, index))));
-                    passed += 1;
-                }
-            } else {
-                passed += ENTRIES / 2;
+                let used = Ones(in_use(arena, bucket));
+                used.clone().for_each(|index| finder.go_on(look_at(arena.u64(entry_at(bucket, index)))));
+                elements = used.count();
             }
+            *budget = budget.saturating_sub(of_bucket + elements * of_element);
             next = range_end(at, depth);
         }
     }
