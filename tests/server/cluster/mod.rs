@@ -1,6 +1,8 @@
 //! Servers as the nodes of a cluster: made and changed by `redis-cli --cluster`, with redirections in Redis's words; slots that move
 //! under load, and nodes that are killed, stopped and started again.
 
+mod faults;
+
 use crate::harness::{
     self, Client, EndOnDrop, Rng, Server, Way, array, bulk, bulks, error, free_port, holdfast_cluster,
     is_error, items, number, ok, redis_cli, seed, show, text, wait_until,
