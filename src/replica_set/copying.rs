@@ -29,6 +29,8 @@ pub struct Copying {
     pub set: u64,
     /// From which server.
     pub from: MemberId,
+    /// Which one of that server's.
+    pub copy: u64,
     own: MemberId,
     /// With what its log begins and ends.
     pub extract: Extract,
@@ -46,6 +48,8 @@ pub struct Offered {
     pub set: u64,
     /// From which server.
     pub from: MemberId,
+    /// Which one of that server's.
+    pub copy: u64,
     /// With what its log begins and ends.
     pub extract: Extract,
     /// Its files, with their lengths.
@@ -59,10 +63,10 @@ impl Copying {
     /// The medium's.
     pub fn begin(io: Arc<dyn Io>, dir: &Path, own: MemberId, offered: Offered) -> io::Result<Copying> {
         remove_folder(&dir.join(COPY))?;
-        let Offered { set, from, extract, files } = offered;
+        let Offered { set, from, copy, extract, files } = offered;
         let (asked, times) = (Instant::now(), 0);
         let mut copying =
-            Copying { io, set, from, own, extract, files, at: 0, offset: 0, file: None, asked, times };
+            Copying { io, set, from, copy, own, extract, files, at: 0, offset: 0, file: None, asked, times };
         copying.open_next()?;
         Ok(copying)
     }
@@ -71,7 +75,7 @@ impl Copying {
     pub fn fetch(&self) -> Frame {
         // Without a name: whether all was kept.
         let name = self.files.get(self.at).map_or_else(String::new, |(name, _)| name.clone());
-        Frame::Fetch { set: self.set, from: self.own, name, offset: self.offset }
+        Frame::Fetch { set: self.set, from: self.own, copy: self.copy, name, offset: self.offset }
     }
 
     /// Whether it is to be asked for again; `None`: there was no answer so often that the copy is given up.

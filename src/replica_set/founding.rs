@@ -222,11 +222,13 @@ impl Founding {
     pub fn receive(&mut self, frame: Frame, replica: Option<&Replica>) -> Result<(), String> {
         match frame {
             Frame::Hello(hello) => self.meet(hello),
-            Frame::Offer { set, from, to, nonce, extract, files } => {
-                self.take_offer(to, nonce, Offered { set, from, extract, files }, replica)
+            Frame::Offer { set, from, to, nonce, copy, extract, files } => {
+                self.take_offer(to, nonce, Offered { set, from, copy, extract, files }, replica)
             }
-            Frame::Fetch { from, name, offset, .. } => self.give(from, &name, offset),
-            Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, replica),
+            Frame::Fetch { from, copy, name, offset, .. } => self.give(from, copy, &name, offset),
+            Frame::Part { set, copy, name, offset, bytes } => {
+                self.take_part((set, copy), &name, offset, &bytes, replica)
+            }
             Frame::Envelope { .. }
             | Frame::HandOver { .. }
             | Frame::Publish { .. }
@@ -412,8 +414,8 @@ impl Founding {
             return self.join(set, own, &base, voted);
         }
         if self.giving.is_none() {
-            // Who copies it has nothing yet.
-            let giving = Giving::new(set, own, self.io.clone(), Extract { base, last: (0, 0), voted });
+            // Who copies it has nothing yet. It stays as it is, over a restart, too.
+            let giving = Giving::new(set, own, set, self.io.clone(), Extract { base, last: (0, 0), voted });
             self.giving = Some(giving.map_err(|e| self.failed(&e))?);
         }
         let giving = self.giving.as_ref().expect("it is there");
@@ -465,7 +467,12 @@ impl Founding {
             }
             Kind::Data | Kind::Origin => false,
         };
-        if !is_wanted || !is_ours || !is_possible || self.copying.is_some() {
+        // Who offers another one has given the one before up.
+        let is_under_way = self
+            .copying
+            .as_ref()
+            .is_some_and(|copying| copying.from != offered.from || copying.copy == offered.copy);
+        if !is_wanted || !is_ours || !is_possible || is_under_way {
             return Ok(());
         }
         log!(Notice, "Copying the data of {from}");
@@ -482,9 +489,9 @@ impl Founding {
     }
 
     /// As the origin.
-    fn give(&mut self, from: MemberId, name: &str, offset: u64) -> Result<(), String> {
+    fn give(&mut self, from: MemberId, copy: u64, name: &str, offset: u64) -> Result<(), String> {
         let Some(giving) = &self.giving else { return Ok(()) };
-        if let Some(part) = giving.part(name, offset).map_err(|e| self.failed(&e))? {
+        if let Some(part) = giving.part(copy, name, offset).map_err(|e| self.failed(&e))? {
             self.send(from, part);
         }
         Ok(())
@@ -492,13 +499,14 @@ impl Founding {
 
     fn take_part(
         &mut self,
-        set: u64,
+        (set, copy): (u64, u64),
         name: &str,
         offset: u64,
         bytes: &[u8],
         replica: Option<&Replica>,
     ) -> Result<(), String> {
-        let Some(copying) = self.copying.as_mut().filter(|copying| copying.set == set) else { return Ok(()) };
+        let is_its = |copying: &&mut Copying| (copying.set, copying.copy) == (set, copy);
+        let Some(copying) = self.copying.as_mut().filter(is_its) else { return Ok(()) };
         if name.is_empty() && copying.is_whole() {
             let copying = self.copying.take().expect("it is whole");
             return self.finish(copying, replica);

@@ -79,6 +79,8 @@ pub enum Frame {
         to: MemberId,
         /// By what the server knows itself that has asked for it, since it has nothing; 0: it lacks a part of the log.
         nonce: u64,
+        /// Which copy it is: the same server may offer another one, of another moment, when it leads again.
+        copy: u64,
         /// With what its log begins and ends.
         extract: Extract,
         /// Its files, with their lengths.
@@ -90,6 +92,8 @@ pub enum Frame {
         set: u64,
         /// Who wants it.
         from: MemberId,
+        /// For which copy.
+        copy: u64,
         /// The file.
         name: String,
         /// Where the part begins.
@@ -99,6 +103,8 @@ pub enum Frame {
     Part {
         /// The set.
         set: u64,
+        /// Of which copy.
+        copy: u64,
         /// The file.
         name: String,
         /// Where it begins.
@@ -166,13 +172,14 @@ impl Frame {
                     out.u64(*cluster).u32((*bus_port).into()).u64(*version).u8((*is_member).into());
                 }
             }
-            Frame::Offer { set, from, to, nonce, extract, files } => {
+            Frame::Offer { set, from, to, nonce, copy, extract, files } => {
                 let Extract { base, last, voted } = extract;
                 out.u8(1)
                     .u64(*set)
                     .u64(*from)
                     .u64(*to)
                     .u64(*nonce)
+                    .u64(*copy)
                     .u64(last.0)
                     .u64(last.1)
                     .bytes(base)
@@ -182,11 +189,11 @@ impl Frame {
                     out.bytes(name.as_bytes()).u64(*len);
                 }
             }
-            Frame::Fetch { set, from, name, offset } => {
-                out.u8(2).u64(*set).u64(*from).bytes(name.as_bytes()).u64(*offset);
+            Frame::Fetch { set, from, copy, name, offset } => {
+                out.u8(2).u64(*set).u64(*from).u64(*copy).bytes(name.as_bytes()).u64(*offset);
             }
-            Frame::Part { set, name, offset, bytes } => {
-                out.u8(3).u64(*set).bytes(name.as_bytes()).u64(*offset).bytes(bytes);
+            Frame::Part { set, copy, name, offset, bytes } => {
+                out.u8(3).u64(*set).u64(*copy).bytes(name.as_bytes()).u64(*offset).bytes(bytes);
             }
             Frame::Envelope { set, envelope } => {
                 out.u8(4).u64(*set).nested(|out| envelope.encode_to(out));
@@ -257,22 +264,23 @@ impl Frame {
             }
             1 => {
                 let (set, from, to) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
-                let (nonce, last) = (bytes.u64()?, (bytes.u64()?, bytes.u64()?));
+                let (nonce, copy, last) = (bytes.u64()?, bytes.u64()?, (bytes.u64()?, bytes.u64()?));
                 let (base, voted) = (bytes.bytes()?.to_vec(), (bytes.u64()?, bytes.u64()?));
                 let mut files = Vec::new();
                 while bytes.end().is_err() {
                     files.push((text(&mut bytes)?, bytes.u64()?));
                 }
                 let extract = Extract { base, last, voted };
-                Frame::Offer { set, from, to, nonce, extract, files }
+                Frame::Offer { set, from, to, nonce, copy, extract, files }
             }
             2 => {
-                let (set, from) = (bytes.u64()?, bytes.u64()?);
-                Frame::Fetch { set, from, name: text(&mut bytes)?, offset: bytes.u64()? }
+                let (set, from, copy) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+                Frame::Fetch { set, from, copy, name: text(&mut bytes)?, offset: bytes.u64()? }
             }
             3 => {
-                let (set, name, offset) = (bytes.u64()?, text(&mut bytes)?, bytes.u64()?);
-                Frame::Part { set, name, offset, bytes: bytes.bytes()?.to_vec() }
+                let (set, copy) = (bytes.u64()?, bytes.u64()?);
+                let (name, offset) = (text(&mut bytes)?, bytes.u64()?);
+                Frame::Part { set, copy, name, offset, bytes: bytes.bytes()?.to_vec() }
             }
             4 => {
                 let set = bytes.u64()?;
@@ -344,11 +352,12 @@ mod tests {
                 from: 0,
                 to: 2,
                 nonce: 6,
+                copy: 8,
                 extract: Extract { base: vec![7], last: (9, 2), voted: (3, 1) },
                 files: vec![("heap".into(), 7), ("log/0".into(), 0)],
             },
-            Frame::Fetch { set: 1, from: 2, name: "heap".into(), offset: 1 << 20 },
-            Frame::Part { set: 1, name: "heap".into(), offset: 5, bytes: vec![1, 2, 3] },
+            Frame::Fetch { set: 1, from: 2, copy: 8, name: "heap".into(), offset: 1 << 20 },
+            Frame::Part { set: 1, copy: 8, name: "heap".into(), offset: 5, bytes: vec![1, 2, 3] },
             Frame::HandOver { set: 1, to: 3 },
             Frame::Publish {
                 set: 1,

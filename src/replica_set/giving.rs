@@ -15,19 +15,26 @@ pub const PART: u64 = 1 << 20;
 pub struct Giving {
     set: u64,
     from: MemberId,
+    copy: u64,
     folder: Arc<dyn Io>,
     files: Vec<(String, u64)>,
     extract: Extract,
 }
 
 impl Giving {
-    /// Of the server `from`, with what its log begins and ends.
+    /// Of the server `from`, with what its log begins and ends; `copy`: another number for each moment.
     ///
     /// # Errors
     /// The medium's.
-    pub fn new(set: u64, from: MemberId, folder: Arc<dyn Io>, extract: Extract) -> io::Result<Giving> {
+    pub fn new(
+        set: u64,
+        from: MemberId,
+        copy: u64,
+        folder: Arc<dyn Io>,
+        extract: Extract,
+    ) -> io::Result<Giving> {
         let files = files(&*folder)?;
-        Ok(Giving { set, from, folder, files, extract })
+        Ok(Giving { set, from, copy, folder, files, extract })
     }
 
     /// Tells another server of it, which has asked for it by its `nonce`, or, 0, has not.
@@ -37,17 +44,22 @@ impl Giving {
             from: self.from,
             to,
             nonce,
+            copy: self.copy,
             extract: self.extract.clone(),
             files: self.files.clone(),
         }
     }
 
-    /// A part of a file; without a name, that all was kept until now, which the caller knows. `None`: there is no such file.
+    /// A part of a file of a copy; without a name, that all was kept until now, which the caller knows. `None`: it is another copy, or there is no such
+    /// file.
     ///
     /// # Errors
     /// The medium's.
-    pub fn part(&self, name: &str, offset: u64) -> io::Result<Option<Frame>> {
-        let part = |bytes| Frame::Part { set: self.set, name: name.to_owned(), offset, bytes };
+    pub fn part(&self, copy: u64, name: &str, offset: u64) -> io::Result<Option<Frame>> {
+        if copy != self.copy {
+            return Ok(None);
+        }
+        let part = |bytes| Frame::Part { set: self.set, copy, name: name.to_owned(), offset, bytes };
         if name.is_empty() {
             return Ok(Some(part(Vec::new())));
         }

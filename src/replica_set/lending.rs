@@ -112,11 +112,10 @@ impl Lending {
     }
 
     /// Answers who copies.
-    pub fn give(&mut self, to: MemberId, name: &str, offset: u64) -> Option<Frame> {
+    pub fn give(&mut self, to: MemberId, copy: u64, name: &str, offset: u64) -> Option<Frame> {
         let Loan { lease, .. } = self.lease.as_ref().filter(|loan| loan.to == to)?;
-        let giving = self.giving.as_ref()?;
+        let part = self.giving.as_ref()?.part(copy, name, offset).transpose()?.map_err(|e| e.to_string());
         self.asked = Some(Instant::now());
-        let part = giving.part(name, offset).map_err(|e| e.to_string());
         // What is kept still was kept when it was read.
         match part.and_then(|part| lease.check().map(|()| part).map_err(|e| e.to_string())) {
             Ok(part) => {
@@ -124,7 +123,7 @@ impl Lending {
                     self.given.push((to, Instant::now()));
                     self.end();
                 }
-                part
+                Some(part)
             }
             Err(error) => {
                 self.fail(&error);
@@ -164,5 +163,8 @@ fn plan(
     let Some(extract) = replica.extract(plan.replays_from(), moment) else {
         return Err("it leads no more, or knows no entry that is so old".into());
     };
-    Giving::new(set, own, plan.view(io.clone()), extract).map(Some).map_err(|e| e.to_string())
+    let mut copy = [0; 8];
+    io.random(&mut copy);
+    let copy = u64::from_le_bytes(copy);
+    Giving::new(set, own, copy, plan.view(io.clone()), extract).map(Some).map_err(|e| e.to_string())
 }

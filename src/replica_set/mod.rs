@@ -61,6 +61,8 @@ const PUBLISH_BYTES: usize = 1 << 20;
 const ELECTION_TICKS: u64 = 10;
 /// How long a server waits before it begins again after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long one that leads no more sends what it has said.
+const LAST_WORDS: Duration = Duration::from_millis(20);
 
 /// The thread.
 pub struct Running {
@@ -313,6 +315,11 @@ impl Part {
                 time::sleep(AGAIN).await;
                 begin_again(&error);
             }
+            if self.replica.as_ref().is_some_and(|replica| replica.is_deposed()) {
+                // What it has said last is on its way: its vote, without which the other one may not be elected.
+                time::sleep(LAST_WORDS).await;
+                begin_again(&"another server leads, or may");
+            }
         }
     }
 
@@ -375,8 +382,10 @@ impl Part {
                 }
                 Ok(())
             }
-            Some(Frame::Fetch { set, from, name, offset }) if self.founding.member_of() == Some(set) => {
-                let part = self.lending.give(from, &name, offset);
+            Some(Frame::Fetch { set, from, copy, name, offset })
+                if self.founding.member_of() == Some(set) =>
+            {
+                let part = self.lending.give(from, copy, &name, offset);
                 self.send(from, part);
                 Ok(())
             }
@@ -442,9 +451,6 @@ impl Part {
                 if !to_place.is_some_and(|at| bus.send(at, frame.encode())) {
                     replica.unreachable(to);
                 }
-            }
-            if replica.is_deposed() && !self.is_leaving {
-                begin_again(&"another server leads, or may");
             }
             self.set.lease.renew(replica.lease_us());
             self.elect(&replica);

@@ -1,8 +1,8 @@
 //! Servers with one log: founded by themselves, and nothing lost when one of them is killed, stopped or cut off.
 
 use crate::harness::{
-    self, Client, Folder, Server, Set, bulk, error, free_port, http::get, is_error, number, ok, program, run,
-    show, wait_until,
+    self, Client, Folder, Server, Set, Way, bulk, error, free_port, http::get, is_error, number, ok, program,
+    run, show, wait_until,
 };
 use holdfast_resp::Reply;
 use std::{
@@ -518,6 +518,30 @@ fn has_stopped(server: &Server) -> bool {
     })
 }
 
+/// With a server away the vote of the one that hands over counts: it is not lost when that one begins again.
+#[test]
+fn who_hands_over_elects_another_one_with_a_server_away() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 100, 1);
+    drop(set.kill((leader + 1) % 3));
+    let next = (leader + 2) % 3;
+    let log = |at: usize| set.servers[at].as_ref().expect("it runs").log();
+    let term = |at: usize| {
+        let log = log(at);
+        let term =
+            log.rsplit("Elected in term ").next().and_then(|rest| rest.lines().next()).expect("a line");
+        term.parse::<u64>().unwrap_or_else(|_| panic!("no term in {log}"))
+    };
+    let before = term(leader);
+    let (address, _) = set.addresses[next].split_once('@').expect("it has both");
+    let fail_over = format!("FAILOVER TO {}", address.replace(':', " "));
+    wait_until(|| log(leader), || client.call(&fail_over) == ok());
+    wait_until(|| log(next), || log(next).contains("Elected in term "));
+    assert_eq!(term(next), before + 1, "{}\n{}", log(leader), log(next));
+    check_overwritten(&mut set.leader().1, 100, 1);
+}
+
 /// Writes as many keys again and again, each time with another value.
 fn overwrite(client: &mut Client, keys: usize, times: usize) {
     for time in 0..times {
@@ -553,6 +577,45 @@ fn a_server_that_has_lost_its_data_gets_a_copy() {
     let (_, mut client) = set.leader();
     check_overwritten(&mut client, 1000, 4);
     assert_eq!(client.call("SET a 1"), ok());
+}
+
+/// While a server is copied another one comes to lead, and then the first one again, which offers another copy, of another moment: nothing of the
+/// first is taken for a part of the second.
+#[test]
+fn a_copy_is_of_one_moment_whoever_leads_meanwhile() {
+    let mut set = Set::new(3);
+    let mut ways = Vec::new();
+    for address in set.addresses.clone() {
+        let (own, bus) = address.split_once('@').expect("it has both");
+        ways.push(Way::new(bus.parse().expect("a port")));
+        let way = format!("{own}@{}", ways.last().expect("pushed above").port);
+        for word in set.options.iter_mut().flatten().chain(&mut set.addresses) {
+            *word = word.replace(&address, &way);
+        }
+    }
+    (0..3).for_each(|at| set.start_in(at, Folder::new()));
+    let (leader, mut client) = set.leader();
+    let (lost, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    overwrite(&mut client, 1000, 20);
+    drop(set.kill(lost));
+    ways[lost].pass(3 << 20);
+    set.start_in(lost, Folder::new());
+    let log = || set.servers[lost].as_ref().expect("it runs").log();
+    wait_until(log, || ways[lost].is_held());
+    for next in [third, leader] {
+        let (address, _) = set.addresses[next].split_once('@').expect("it has both");
+        let fail_over = format!("FAILOVER TO {}", address.replace(':', " "));
+        wait_until(log, || set.leader().1.try_call(&fail_over) == Some(ok()));
+        wait_until(log, || set.leader().0 == next);
+        client = set.leader().1;
+        overwrite(&mut client, 1000, 5);
+    }
+    // Another copy is offered within a second.
+    thread::sleep(Duration::from_secs(1));
+    ways[lost].pass(u64::MAX);
+    set.wait_for_all(&mut client, lost);
+    let digest = client.call("DEBUG DIGEST");
+    assert_eq!(set.client(lost).expect("it runs").call("DEBUG DIGEST"), digest, "{}", log());
 }
 
 #[test]

@@ -135,7 +135,7 @@ impl Inner {
         match self.state {
             State::Leads => {
                 self.work_as_leader();
-                Ok(())
+                if self.state == State::Deposed { self.say_last() } else { Ok(()) }
             }
             State::Deposed => Ok(()),
             State::Follows => self.work_as_follower(),
@@ -208,10 +208,21 @@ impl Inner {
             self.decide(&decided);
         }
         if self.raft.raft.state != StateRole::Leader {
-            // What made it so is forgotten: nobody has been told of it.
             self.state = State::Deposed;
             self.outbox.clear();
         }
+    }
+
+    /// As one that leads no more, votes for who has asked for that: with another replica away nobody else does when this one hands over.
+    fn say_last(&mut self) -> Result<()> {
+        if self.raft.has_ready() {
+            let mut ready = self.raft.ready();
+            if let Some(vote) = ready.hs() {
+                self.raft.mut_store().remember(vote)?;
+            }
+            self.send(ready.take_persisted_messages());
+        }
+        Ok(())
     }
 
     /// As leader, begins an entry.

@@ -49,6 +49,37 @@ fn a_lease_ends_before_another_leader_is_elected() {
     });
 }
 
+/// With another server away, the vote of the one that hands over is needed, and counts.
+#[test]
+fn who_hands_over_with_another_one_away_votes() {
+    static ELECTED: AtomicU64 = AtomicU64::new(0);
+    let seeds = with_seeds(10, |seed| {
+        let mut world = World::new(seed);
+        world.has_trouble = false;
+        assert!(world.until(|world| world.leader().is_some()));
+        (0..100).for_each(|_| world.step());
+        let leader = world.leader().expect("nobody makes trouble");
+        let ids: Vec<MemberId> = world.ids().into_iter().filter(|id| *id != leader).collect();
+        if ids.len() != 2 {
+            return;
+        }
+        let replica =
+            |world: &World, id: MemberId| world.servers[&id].up.as_ref().expect("it runs").replica.clone();
+        let term = replica(&world, leader).term();
+        world.servers.get_mut(&ids[1]).unwrap().stalled_for = u64::MAX;
+        replica(&world, leader).hand_over(ids[0]);
+        // The old leader says its last words only in every other step.
+        let leads = |world: &World| replica(world, ids[0]).role() == Role::Leader;
+        let is_first = (0..50).any(|_| {
+            world.step();
+            leads(&world)
+        });
+        ELECTED.fetch_add(u64::from(is_first), Relaxed);
+        assert!(!is_first || replica(&world, ids[0]).term() == term + 1);
+    });
+    assert!(seeds < 10 || ELECTED.load(Relaxed) > 1, "{ELECTED:?} of {seeds}");
+}
+
 /// A server votes for another leader, acknowledges what that appends, and loses all it knows of that. The old leader, which does not know of the
 /// other one yet, must not win it over.
 #[test]

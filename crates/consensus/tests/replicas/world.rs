@@ -521,6 +521,10 @@ impl World {
         let Some(up) = &mut self.servers.get_mut(&id).unwrap().up else { return };
         if up.replica.is_deposed() {
             self.counts.deposed += 1;
+            // What it has said last may leave before it begins again, or not.
+            if self.now.is_multiple_of(2) {
+                self.send(id);
+            }
             self.servers.get_mut(&id).unwrap().up = None;
             return;
         }
