@@ -21,7 +21,7 @@ use crate::{
     },
     net::bus::{self, Bus, Protocol},
     server::replica_set::{CONNECTED, Other, ReplicaSet, View},
-    util::runtime,
+    util::{ending, runtime},
 };
 use following::Following;
 use founding::Founding;
@@ -204,8 +204,12 @@ fn mark_damage(error: &Error) {
     }
 }
 
-/// Begins again, as the process did at its start: connections, threads and memory are gone then.
+/// Begins again, as the process did at its start: connections, threads and memory are gone then. One that was asked to end ends.
 pub fn begin_again(why: &dyn fmt::Display) -> ! {
+    if ending::end_at_once() {
+        log!(Warning, "{why}: the server ends");
+        process::exit(0);
+    }
     log!(Warning, "{why}: the server begins again");
     let mut args = env::args_os();
     let name = args.next().unwrap_or_default();
@@ -308,14 +312,16 @@ impl Part {
                 Event::Messages => Ok(()),
             };
             let done = done.and_then(|()| self.work(&mut bus));
-            if self.is_leaving && (done.is_err() || self.has_left()) {
+            let is_deposed = self.replica.as_ref().is_some_and(|replica| replica.is_deposed());
+            let has_left = self.is_leaving && self.has_left();
+            if has_left || (self.is_leaving || ending::has_begun()) && (done.is_err() || is_deposed) {
                 return self.end_following();
             }
             if let Err(error) = done {
                 time::sleep(AGAIN).await;
                 begin_again(&error);
             }
-            if self.replica.as_ref().is_some_and(|replica| replica.is_deposed()) {
+            if is_deposed {
                 // What it has said last is on its way: its vote, without which the other one may not be elected.
                 time::sleep(LAST_WORDS).await;
                 begin_again(&"another server leads, or may");

@@ -1,6 +1,6 @@
 //! One of a replica set, until it leads.
 
-use super::{build_runtime, listen, load_functions, reopen};
+use super::{build_runtime, listen, load_functions, reopen, when_asked_to_end};
 use crate::{admin::log::log, config::Config, replica_set::front::Front, server::Server};
 use std::{
     pin::pin,
@@ -113,12 +113,12 @@ pub(super) fn answer<T>(
 ) -> Result<Option<T>, String> {
     // Of its own, so that all connections end with it.
     let runtime = build_runtime()?;
-    let (signals, listeners) = listen(&runtime, config, None)?;
+    let listeners = listen(&runtime, config, None)?;
     log!(Notice, "One of a replica set, ready to accept connections on {}", listeners.describe());
     let shutdown = Rc::new(Notify::new());
     let until = async {
         let signalled = shutdown.clone();
-        signals.notify(move || signalled.notify_one());
+        when_asked_to_end(move || signalled.notify_one());
         spawn_local(front.clone().accept(listeners));
         let (mut until, mut ended) = (pin!(until), pin!(shutdown.notified()));
         std::future::poll_fn(|cx| {

@@ -23,7 +23,7 @@ use crate::{
         give::{self, Handover, Successor},
         take::Predecessor,
     },
-    util::{runtime, version::VERSION},
+    util::{ending, runtime, version::VERSION},
 };
 use folder::{cannot_open, choose_data_folder, open_folder, open_store, store_options, tell_data_folder};
 use follow::{Election, answer, take_part, told};
@@ -116,7 +116,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     begin_replication(&server)?;
     warn_of_options_without_effect(&server.config);
 
-    let (signals, mut listeners) = listen(&runtime, &server.config, adopted)?;
+    let mut listeners = listen(&runtime, &server.config, adopted)?;
     let workers = Workers::start(&server, inboxes)?;
 
     if election.is_none() {
@@ -148,7 +148,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let reopening = reopen_files(server.clone(), hang_ups);
     let served = runtime.block_on(async {
         let signalled = server.clone();
-        signals.notify(move || signalled.shutdown.notify_one());
+        when_asked_to_end(move || signalled.shutdown.notify_one());
         tokio::task::spawn_local(reopening);
         if let Some(election) = election {
             let functions = take_part(&server);
@@ -171,6 +171,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         Err(error) => (Err(error), None),
     };
 
+    ending::begin();
     // Nobody connects to a server that ends.
     let lent = lent.filter(|_| handover.is_some());
     if handover.is_none() {
@@ -256,14 +257,10 @@ impl Workers {
 }
 
 /// Opens the ports for clients, unless it has adopted them, and takes the signals that ask for an end: whoever can connect can also end it in order.
-fn listen(
-    runtime: &LocalRuntime,
-    config: &Config,
-    adopted: Option<Listeners>,
-) -> Result<(Signals, Listeners), String> {
+fn listen(runtime: &LocalRuntime, config: &Config, adopted: Option<Listeners>) -> Result<Listeners, String> {
+    ending::take_signals().map_err(|e| format!("cannot start: {e}"))?;
     let _context = runtime.enter();
-    let signals = Signals::new().map_err(|e| format!("cannot start: {e}"))?;
-    Ok((signals, adopted.map_or_else(|| Listeners::open(config), Ok)?))
+    adopted.map_or_else(|| Listeners::open(config), Ok)
 }
 
 fn build_runtime() -> Result<LocalRuntime, String> {
@@ -364,26 +361,13 @@ fn close_store(server: Arc<Server>) -> Result<(), String> {
     sole_store(server).close().map_err(|e| format!("cannot make everything durable: {e}"))
 }
 
-/// The signals that ask for an orderly end, with their names.
-struct Signals([(Signal, &'static str); 2]);
-
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        Ok(Signals([(terminate, "SIGTERM"), (interrupt, "SIGINT")]))
-    }
-
-    /// Has them ask for an orderly end, within a runtime.
-    fn notify(self, shutdown: impl Fn() + Clone + 'static) {
-        for (mut signal, name) in self.0 {
-            let shutdown = shutdown.clone();
-            tokio::task::spawn_local(async move {
-                signal.recv().await;
-                log!(Notice, "Received {name} scheduling shutdown...");
-                shutdown();
-            });
-        }
-    }
+/// Begins an orderly end when a signal asks for it, within a runtime.
+fn when_asked_to_end(shutdown: impl FnOnce() + 'static) {
+    tokio::task::spawn_local(async move {
+        let name = ending::asked().await;
+        log!(Notice, "Received {name} scheduling shutdown...");
+        shutdown();
+    });
 }
 
 /// How another process can take over.

@@ -2,6 +2,7 @@
 
 pub mod allocator;
 pub mod counter;
+pub mod ending;
 pub mod extended;
 pub mod glob;
 pub mod open_files;

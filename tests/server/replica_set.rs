@@ -1,12 +1,14 @@
 //! Servers with one log: founded by themselves, and nothing lost when one of them is killed, stopped or cut off.
 
 use crate::harness::{
-    self, Client, Folder, Server, Set, Way, bulk, error, free_port, http::get, is_error, number, ok, program,
-    run, show, wait_until,
+    self, Client, Folder, Rng, Server, Set, Way, bulk, error, free_port, http::get, is_error, number, ok,
+    program, run, seed, show, wait_until,
 };
 use holdfast_resp::Reply;
 use std::{
-    fs, thread,
+    fs,
+    os::unix::process::ExitStatusExt,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -540,6 +542,30 @@ fn who_hands_over_elects_another_one_with_a_server_away() {
     wait_until(|| log(next), || log(next).contains("Elected in term "));
     assert_eq!(term(next), before + 1, "{}\n{}", log(leader), log(next));
     check_overwritten(&mut set.leader().1, 100, 1);
+}
+
+/// A server that is told to end when another one comes to lead, and it is about to begin again, or has just begun, ends.
+#[test]
+fn who_begins_again_does_not_forget_that_it_is_to_end() {
+    let (mut set, mut rng) = (Set::start(3), Rng(seed()));
+    for _ in 0..6 {
+        let (leader, mut client) = set.leader();
+        let elections = |set: &Set| -> usize {
+            let others =
+                (0..3).filter(|at| *at != leader).map(|at| set.servers[at].as_ref().expect("it runs"));
+            others.map(|other| other.log().matches("Elected in term ").count()).sum()
+        };
+        let before = elections(&set);
+        wait_until(|| "the others are there".into(), || client.call("FAILOVER") == ok());
+        wait_until(|| "another one is elected".into(), || elections(&set) > before);
+        thread::sleep(Duration::from_millis(rng.below(20)));
+        let mut server = set.servers[leader].take().expect("it runs");
+        server.signal("TERM");
+        let status = server.wait();
+        // Before it takes signals one ends it at once.
+        assert!(status.success() || status.signal() == Some(15), "{status}\n{}", server.log());
+        set.start_in(leader, server.kill());
+    }
 }
 
 /// Writes as many keys again and again, each time with another value.

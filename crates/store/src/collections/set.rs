@@ -94,11 +94,12 @@ pub fn look_at_all(finder: &Finder, obj: u64) {
 }
 
 /// Looks for what [`release`] uses of a large set.
-pub(super) fn look_to_release(finder: &Finder, obj: u64, budget: &mut usize) {
+pub(super) fn look_to_release(finder: &Finder, obj: u64, budget: &mut usize) -> Result<(), Absent> {
     let position = finder.arena.u64(obj + object::AUX2);
     table(obj).look_from(finder, position, budget, (1, 1), |word| {
         if is_block(word) { Entry::try_len(finder.arena, word, finder.look()).map(drop) } else { Ok(()) }
     });
+    Ok(())
 }
 
 fn look_at(finder: &Finder, word: u64) -> Result<(), Absent> {

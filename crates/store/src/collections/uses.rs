@@ -204,7 +204,7 @@ impl Finder<'_> {
         if let Ok(false) = self.look_at_packed(obj) {
             self.go_on(match object::ty(self.arena, obj) {
                 Type::List => list::look_to_release(self, obj, budget),
-                Type::Set => Ok(set::look_to_release(self, obj, budget)),
+                Type::Set => set::look_to_release(self, obj, budget),
                 Type::Zset => zset::look_to_release(self, obj, budget),
                 Type::Hash => hash::look_to_release(self, obj, budget),
                 Type::Stream => stream::look_to_release(self, obj, budget),
