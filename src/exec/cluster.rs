@@ -140,7 +140,15 @@ impl Turn<'_> {
         if cluster.is_frozen(slot) {
             return Err(Elsewhere::Later);
         }
-        let way = route(&view, slot, owner, session.asks() || command.name == "restore-asking")?;
+        // MIGRATE may also bring back what has come: `redis-cli --cluster fix` does where both nodes have keys.
+        let imports =
+            || view.map.moves().get(&slot).and_then(|way| way.from).is_some_and(|(by, _)| by == view.id);
+        let asks = match command.name {
+            "restore-asking" => true,
+            "migrate" => imports(),
+            _ => session.asks(),
+        };
+        let way = route(&view, slot, owner, asks)?;
         // Between a look at the keys and what is done to them nobody may move them. Only what runs in one transaction from here on knows.
         if way != Way::Here && !is_one && command.name != "migrate" {
             return Err(Elsewhere::Ask(TRYAGAIN));

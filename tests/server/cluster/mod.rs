@@ -304,6 +304,33 @@ fn redis_cli_makes_a_cluster_and_changes_it() {
     assert_eq!(unknown, error(&format!("ERR Unknown node {}", "0".repeat(40))));
 }
 
+/// A move that was cut off has left keys on both nodes, and one of them does not know of it any more: `fix` brings all to the owner.
+#[test]
+fn redis_cli_ends_a_move_that_was_cut_off() {
+    let nodes = Nodes::create(3);
+    let ports = nodes.ports();
+    let keys = keys_in_first_slots(1, 20);
+    let owner = nodes.owner(0);
+    let other = *ports.iter().find(|port| **port != owner).expect("another one");
+    let [mut from, mut to] = [owner, other].map(|port| nodes.client(port));
+    keys.iter().for_each(|key| assert_eq!(from.call(&format!("SET {key} {key}")), ok()));
+    let begin = format!("CLUSTER SETSLOT 0 IMPORTING {}", nodes.id(owner));
+    assert_eq!(to.call(&begin), ok());
+    assert_eq!(from.call(&format!("CLUSTER SETSLOT 0 MIGRATING {}", nodes.id(other))), ok());
+    let mut migrate = vec!["MIGRATE", "127.0.0.1"];
+    let port = other.to_string();
+    migrate.extend([&port[..], "", "0", "5000", "KEYS"]);
+    migrate.extend(keys[..5].iter().map(String::as_str));
+    assert_eq!(from.call_args(&migrate), ok());
+    assert_eq!(from.call("CLUSTER SETSLOT 0 STABLE"), ok());
+    assert_eq!(to.call(&begin), ok());
+    redis_cli(&["fix", &address(owner)]);
+    for key in &keys {
+        assert_eq!(from.call(&format!("GET {key}")), bulk(key), "{}", show(&from.call("CLUSTER NODES")));
+    }
+    assert_eq!(to.call("DBSIZE"), Reply::Int(0));
+}
+
 #[test]
 fn clients_are_told_where_keys_are() {
     let nodes = Nodes::create(3);
