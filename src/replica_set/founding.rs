@@ -467,11 +467,11 @@ impl Founding {
             }
             Kind::Data | Kind::Origin => false,
         };
-        // Who offers another one has given the one before up.
-        let is_under_way = self
-            .copying
-            .as_ref()
-            .is_some_and(|copying| copying.from != offered.from || copying.copy == offered.copy);
+        // Who offers another one has given the one before up, and so has a leader of an earlier term.
+        let term = |extract: &Extract| extract.voted.0;
+        let is_under_way = self.copying.as_ref().is_some_and(|copying| {
+            copying.copy == offered.copy || term(&offered.extract) < term(&copying.extract)
+        });
         if !is_wanted || !is_ours || !is_possible || is_under_way {
             return Ok(());
         }

@@ -234,7 +234,6 @@ fn move_slots(nodes: &Nodes, stopped: &BTreeMap<u16, Instant>, rng: &mut Rng) ->
 #[test]
 fn slots_move_while_nodes_are_killed_and_stopped() {
     let mut rng = Rng(seed());
-    let begun = Instant::now();
     let length = Duration::from_secs(long_form("HOLDFAST_CLUSTER_SECONDS", SECONDS));
     let mut nodes = Nodes::create_with(NODES, SHORT_TIMEOUT);
     let sockets: BTreeMap<u16, String> =
@@ -253,7 +252,7 @@ fn slots_move_while_nodes_are_killed_and_stopped() {
         let (clients, known) = (BTreeMap::new(), BTreeMap::new());
         writers.push((Traveller { sockets: sockets.clone(), clients, known, rng: Rng(rng.draw()) }, keys));
     }
-    let (is_over, ports) = (AtomicBool::new(false), nodes.ports());
+    let (is_over, ports, begun) = (AtomicBool::new(false), nodes.ports(), Instant::now());
     let (mut moves, mut kills, mut stops) = (0, 0, 0);
     thread::scope(|scope| {
         let _end = EndOnDrop(&is_over);
