@@ -61,6 +61,13 @@ pub struct Founding {
     outbox: Vec<(Address, Frame)>,
 }
 
+/// A number that nobody else has drawn.
+pub fn drawn(io: &dyn Io) -> u64 {
+    let mut number = [0; 8];
+    io.random(&mut number);
+    u64::from_le_bytes(number)
+}
+
 impl Founding {
     /// Of the folder `dir`, which `io` is.
     ///
@@ -78,15 +85,13 @@ impl Founding {
             installed.map_err(|e| format!("cannot put a copy in place in {}: {e}", dir.display()))?;
         }
         let kind = kind(standing.as_ref(), &*io).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let mut nonce = [0; 8];
-        io.random(&mut nonce);
         Ok(Founding {
             own: standing.as_ref().map(|standing| standing.own),
             servers: set.listed.clone(),
             members: None,
             heard: BTreeMap::new(),
             last: 0,
-            nonce: u64::from_le_bytes(nonce),
+            nonce: drawn(&*io),
             set,
             dir,
             io,

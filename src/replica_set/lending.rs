@@ -8,6 +8,7 @@
 //! enough that a majority knows of none.
 
 use super::{
+    founding::drawn,
     frame::{Frame, Hello, Kind},
     giving::Giving,
 };
@@ -163,8 +164,5 @@ fn plan(
     let Some(extract) = replica.extract(plan.replays_from(), moment) else {
         return Err("it leads no more, or knows no entry that is so old".into());
     };
-    let mut copy = [0; 8];
-    io.random(&mut copy);
-    let copy = u64::from_le_bytes(copy);
-    Giving::new(set, own, copy, plan.view(io.clone()), extract).map(Some).map_err(|e| e.to_string())
+    Giving::new(set, own, drawn(&**io), plan.view(io.clone()), extract).map(Some).map_err(|e| e.to_string())
 }

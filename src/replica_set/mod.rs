@@ -314,7 +314,7 @@ impl Part {
             let done = done.and_then(|()| self.work(&mut bus));
             let is_deposed = self.replica.as_ref().is_some_and(|replica| replica.is_deposed());
             let has_left = self.is_leaving && self.has_left();
-            if has_left || (self.is_leaving || ending::has_begun()) && (done.is_err() || is_deposed) {
+            if has_left || ending::has_begun() && (done.is_err() || is_deposed) {
                 return self.end_following();
             }
             if let Err(error) = done {

@@ -536,8 +536,7 @@ fn who_hands_over_elects_another_one_with_a_server_away() {
         term.parse::<u64>().unwrap_or_else(|_| panic!("no term in {log}"))
     };
     let before = term(leader);
-    let (address, _) = set.addresses[next].split_once('@').expect("it has both");
-    let fail_over = format!("FAILOVER TO {}", address.replace(':', " "));
+    let fail_over = fail_over_to(&set, next);
     wait_until(|| log(leader), || client.call(&fail_over) == ok());
     wait_until(|| log(next), || log(next).contains("Elected in term "));
     assert_eq!(term(next), before + 1, "{}\n{}", log(leader), log(next));
@@ -566,6 +565,12 @@ fn who_begins_again_does_not_forget_that_it_is_to_end() {
         assert!(status.success() || status.signal() == Some(15), "{status}\n{}", server.log());
         set.start_in(leader, server.kill());
     }
+}
+
+/// The command that has a server lead.
+fn fail_over_to(set: &Set, at: usize) -> String {
+    let (address, _) = set.addresses[at].split_once('@').expect("it has both");
+    format!("FAILOVER TO {}", address.replace(':', " "))
 }
 
 /// Writes as many keys again and again, each time with another value.
@@ -629,8 +634,7 @@ fn a_copy_is_of_one_moment_whoever_leads_meanwhile() {
     let log = || set.servers[lost].as_ref().expect("it runs").log();
     wait_until(log, || ways[lost].is_held());
     for next in [third, leader] {
-        let (address, _) = set.addresses[next].split_once('@').expect("it has both");
-        let fail_over = format!("FAILOVER TO {}", address.replace(':', " "));
+        let fail_over = fail_over_to(&set, next);
         wait_until(log, || set.leader().1.try_call(&fail_over) == Some(ok()));
         wait_until(log, || set.leader().0 == next);
         client = set.leader().1;
