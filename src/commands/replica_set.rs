@@ -104,7 +104,8 @@ fn remove(call: &mut Call) -> Answer {
         (Some(number), _) => MemberId::try_from(number).unwrap_or_default(),
         (None, Some(address)) => {
             let view = set.view();
-            let mut found = view.servers.iter().filter(|(_, listed)| listed.address == address);
+            let is_there = |listed: &Address| (&listed.host, listed.port) == (&address.host, address.port);
+            let mut found = view.servers.iter().filter(|(_, listed)| is_there(&listed.address));
             found.next().map_or(0, |(id, _)| *id)
         }
         (None, None) => return Err(NO_ADDRESS),

@@ -14,6 +14,7 @@ mod server;
 mod set;
 pub mod transfers;
 mod way;
+pub mod written;
 
 pub use client::{Client, array, bulk, bulks, error, is_error, items, number, ok, text};
 pub use folder::Folder;
