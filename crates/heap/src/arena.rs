@@ -117,6 +117,16 @@ impl Arena {
         self.write(tx, offset + first as u64, &bytes[first..bytes.len() - same_end]);
     }
 
+    /// Records a block of so many bytes anew, in one, if the change of an object that it is part of has recorded more than that.
+    #[inline]
+    pub fn record_anew_if_shorter(&self, tx: &mut Tx, offset: u64, len: usize) {
+        // Some of it is of other blocks.
+        const OTHERS: usize = 256;
+        if tx.excess() > len + OTHERS {
+            tx.record_anew(offset, self.bytes(offset, len));
+        }
+    }
+
     /// Writes a little-endian integer, and records the range in which it differs from what is there: a counter's lowest
     /// byte or two.
     #[inline]

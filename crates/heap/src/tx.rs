@@ -36,6 +36,15 @@ pub struct Tx {
     writes: u64,
     /// Whether a record in the buffer gives an extent another owner.
     changes_owners: bool,
+    change: Option<Change>,
+}
+
+/// A change of one object, in many steps maybe.
+struct Change {
+    /// Where its records begin.
+    start: usize,
+    /// Length of the buffer from which on [`Tx::excess`] counts.
+    counted: usize,
 }
 
 struct Last {
@@ -54,7 +63,7 @@ impl Tx {
     /// Forgets the records, but keeps the buffer.
     pub fn clear(&mut self) {
         self.buf.clear();
-        self.last = None;
+        (self.last, self.change) = (None, None);
         (self.is_silent, self.writes, self.changes_owners) = (false, 0, false);
     }
 
@@ -73,6 +82,53 @@ impl Tx {
     #[inline]
     pub fn writes(&self) -> u64 {
         self.writes
+    }
+
+    /// A change begins that may write the same bytes again and again. Until [`Tx::end_change`] nothing but records comes into the buffer.
+    #[inline]
+    pub fn begin_change(&mut self) {
+        let counted = self.buf.len();
+        // The last record may still grow.
+        let start = self.last.as_ref().filter(|last| last.end == counted).map_or(counted, |last| last.at);
+        self.change = Some(Change { start, counted });
+    }
+
+    /// The end of the change.
+    #[inline]
+    pub fn end_change(&mut self) {
+        self.change = None;
+    }
+
+    /// Bytes that the change has recorded since something was last recorded anew.
+    #[inline]
+    pub(crate) fn excess(&self) -> usize {
+        self.change.as_ref().map_or(0, |change| self.buf.len() - change.counted)
+    }
+
+    /// Records a range anew, in place of all that the change has recorded of it.
+    pub(crate) fn record_anew(&mut self, offset: u64, bytes: &[u8]) {
+        let Some(Change { start, .. }) = self.change else { return };
+        let (mut from, mut to) = (start, start);
+        while from < self.buf.len() {
+            let (record, rest) = Record::split(&self.buf[from..]).expect("a record of this transaction");
+            let end = self.buf.len() - rest.len();
+            // One that goes beyond the range stays, and is written over.
+            let is_of_range = match record {
+                Record::Write { offset: at, bytes: old } => {
+                    at >= offset && at + old.len() as u64 <= offset + bytes.len() as u64
+                }
+                _ => false,
+            };
+            if !is_of_range {
+                self.buf.copy_within(from..end, to);
+                to += end - from;
+            }
+            from = end;
+        }
+        self.buf.truncate(to);
+        self.last = None;
+        self.write(offset, bytes);
+        self.change = Some(Change { start, counted: self.buf.len() });
     }
 
     /// Counts a write. Returns whether it is to be recorded.
@@ -337,6 +393,38 @@ mod tests {
         tx.buf.push(0);
         tx.write(122, &[6]);
         assert_eq!(tx.buf.len(), RECORD + 20 + RECORD + 1 + 1 + RECORD + 1);
+    }
+
+    #[test]
+    fn a_range_that_a_change_has_written_is_recorded_anew() {
+        let mut tx = Tx::new();
+        tx.write(50, &[1; 4]);
+        tx.write(100, &[2; 4]);
+        tx.begin_change();
+        // The last record grows, and so is one of the change.
+        tx.write(104, &[3; 4]);
+        tx.write(200, &[4; 4]);
+        tx.write(98, &[5; 4]);
+        tx.fill(102, 2, 6);
+        tx.write(103, &[7; 2]);
+        assert_eq!(tx.excess(), 4 + 3 * (RECORD + 4) - 2 + RECORD + 1);
+        // What is there now.
+        let range = [5, 5, 6, 7, 7, 3, 3, 3, 9, 9];
+        tx.record_anew(100, &range);
+        assert_eq!(tx.excess(), 0);
+        tx.write(110, &[8]);
+        tx.end_change();
+        let write = |offset, bytes| Some(Record::Write { offset, bytes });
+        let records: Vec<Option<Record>> = Record::all(&tx.buf).collect();
+        let wanted = [
+            write(50, &[1; 4]),
+            write(200, &[4; 4]),
+            write(98, &[5; 4]),
+            Some(Record::Fill { offset: 102, len: 2, byte: 6 }),
+            write(100, &[5, 5, 6, 7, 7, 3, 3, 3, 9, 9, 8]),
+        ];
+        assert_eq!(records, wanted);
+        assert_eq!(tx.excess(), 0, "no change");
     }
 
     #[test]

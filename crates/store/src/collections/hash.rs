@@ -12,7 +12,7 @@ use large::{Large, Put};
 use small::{Placed, Small};
 
 use super::{
-    Context,
+    Context, PACKED_BYTES_MAX,
     absent::{Absent, Finder},
     object::{self, AUX, AUX2, Encoding, Type},
     packed::{self, Piece, Value},
@@ -245,11 +245,14 @@ impl<'a> Writer<'a> {
     pub fn set(&mut self, name: &[u8], value: &[u8], expiry: Expiry) -> Result<bool, Full> {
         let (piece, value_piece) = (Piece::new(name), Piece::new(value));
         if !is_large(self.arena, self.obj) {
-            let at = Small::of(self.arena, self.obj).find(self.arena, &piece);
+            let small = Small::of(self.arena, self.obj);
+            let at = small.find(self.arena, &piece);
             let limits = self.cx.limits;
             let fields = len(self.arena, self.obj) as usize + usize::from(at.is_none());
+            let bytes = small.entries(self.arena).len() + name.len() + value.len();
             if fields <= limits.hash_max_listpack_entries
                 && name.len().max(value.len()) <= limits.hash_max_listpack_value
+                && bytes <= PACKED_BYTES_MAX
             {
                 return self.set_small(at, piece, value_piece, expiry);
             }
@@ -272,8 +275,13 @@ impl<'a> Writer<'a> {
             expires == 0 && name.len().max(value.len()) <= limits.hash_max_listpack_value
         };
         let few = fields.clone().take(limits.hash_max_listpack_entries + 1);
-        let count = few.clone().count();
-        if count > limits.hash_max_listpack_entries || !few.clone().all(is_small) {
+        let (count, bytes) = few
+            .clone()
+            .fold((0, 0), |(n, bytes), (name, value, _)| (n + 1, bytes + name.len() + value.len()));
+        if count > limits.hash_max_listpack_entries || bytes > PACKED_BYTES_MAX {
+            self.convert()?;
+        }
+        if is_large(self.arena, self.obj) || !few.clone().all(is_small) {
             return fields.into_iter().try_for_each(|(name, value, expires)| {
                 let expiry = if expires == 0 { Expiry::Clear } else { Expiry::At(expires) };
                 self.set(name, value, expiry).map(drop)

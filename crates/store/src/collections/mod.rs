@@ -58,6 +58,11 @@ pub fn positions_between(first: i64, last: i64, len: u64) -> Range<u64> {
     start.min(end)..end
 }
 
+/// Bytes that a small hash or set takes at most, whatever the limits say: one change may move all of them.
+pub(crate) const PACKED_BYTES_MAX: usize = 32 << 10;
+/// Entries of a small collection, which are looked through one by one, likewise.
+const ENTRIES_MAX: usize = 4096;
+
 /// Up to where a value stays in its small encoding. The names and defaults are Redis's.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -84,6 +89,19 @@ pub struct Limits {
     pub stream_node_max_bytes: usize,
     /// `stream-node-max-entries`: entries of a stream's leaf; 0: any number.
     pub stream_node_max_entries: usize,
+}
+
+impl Limits {
+    /// The limits with none beyond what is fit for a small collection.
+    pub(crate) fn capped(self) -> Limits {
+        let cap = |entries: usize| entries.min(ENTRIES_MAX);
+        Limits {
+            hash_max_listpack_entries: cap(self.hash_max_listpack_entries),
+            set_max_intset_entries: cap(self.set_max_intset_entries),
+            set_max_listpack_entries: cap(self.set_max_listpack_entries),
+            ..self
+        }
+    }
 }
 
 impl Default for Limits {

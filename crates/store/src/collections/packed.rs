@@ -7,7 +7,8 @@
 //! What is removed becomes a gap, except at the end, and what is replaced by something shorter leaves one; what grows
 //! takes the gap behind it, or else moves what is in front of the next gap that is large enough. So most changes log
 //! little more than the entry, where closing every gap would log half the blob. When a third of a blob is dead, or it
-//! needs another block, its entries close ranks.
+//! needs another block, its entries close ranks. A change of many entries that has logged more than the blob has bytes logs the
+//! blob instead, so that it never comes to much more.
 
 mod entry;
 
@@ -215,6 +216,7 @@ impl Packed {
             to += piece.encoded_len() as u64;
         }
         arena.write_changed(tx, block, &header.encode());
+        arena.record_anew_if_shorter(tx, block, HEADER + header.used);
         if header.is_loose() {
             // It was good enough before, should there be no memory for a better block.
             let _ = self.rebuild(arena, tx, 0, 0, &[]);

@@ -11,7 +11,7 @@
 use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
-    Context,
+    Context, PACKED_BYTES_MAX,
     absent::{Absent, Finder},
     intset::{self, Intset},
     object::{self, Encoding, Type},
@@ -208,8 +208,15 @@ impl<'a> Writer<'a> {
     /// [`Full`] if the arena has no room; some members may be there then.
     pub fn fill<'m>(&mut self, members: impl Iterator<Item = &'m [u8]> + Clone) -> Result<(), Full> {
         let few = members.clone().take(self.cx.limits.set_max_listpack_entries + 1);
-        let (count, longest) = few.clone().fold((0, 0), |(n, len), member| (n + 1, member.len().max(len)));
-        if !self.fits_packed(count, longest) || few.clone().all(|member| parse_int(member).is_some()) {
+        let (count, longest, bytes) = few
+            .clone()
+            .fold((0, 0, 0), |(n, len, bytes), member| (n + 1, member.len().max(len), bytes + member.len()));
+        let (fits, are_ints) =
+            (self.fits_packed(count, longest, bytes), few.clone().all(|member| parse_int(member).is_some()));
+        if !fits && !are_ints {
+            self.convert(Encoding::Hashtable)?;
+        }
+        if !fits || are_ints {
             return members.into_iter().try_for_each(|member| self.add(member).map(drop));
         }
         let pieces: Vec<Piece> = few.map(Piece::new).collect();
@@ -285,7 +292,8 @@ impl<'a> Writer<'a> {
             }
         }
         let longest = ints.iter(self.arena, count).map(|value| Inline::int(value).len()).max();
-        if self.fits_packed(count + 1, member.len().max(longest.unwrap_or(0))) {
+        let longest = longest.unwrap_or(0);
+        if self.fits_packed(count + 1, member.len().max(longest), count * longest + member.len()) {
             self.convert(Encoding::Listpack)?;
             self.add_to_packed(member)
         } else {
@@ -300,11 +308,11 @@ impl<'a> Writer<'a> {
         if packed.find(self.arena, &piece, 1).is_some() {
             return Ok(false);
         }
-        if !self.fits_packed(count(self.arena, self.obj) + 1, member.len()) {
+        let end = packed.bytes(self.arena).len();
+        if !self.fits_packed(count(self.arena, self.obj) + 1, member.len(), end + member.len()) {
             self.convert(Encoding::Hashtable)?;
             return self.add_to_table(member);
         }
-        let end = packed.bytes(self.arena).len();
         packed.splice(self.arena, self.tx, end, 0, &[piece])?;
         Ok(true)
     }
@@ -319,9 +327,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn fits_packed(&self, members: usize, longest: usize) -> bool {
+    /// Whether so many members fit into a packed set, the longest of which and all together have so many bytes.
+    fn fits_packed(&self, members: usize, longest: usize, bytes: usize) -> bool {
         let limits = self.cx.limits;
-        members <= limits.set_max_listpack_entries && longest <= limits.set_max_listpack_value
+        members <= limits.set_max_listpack_entries
+            && longest <= limits.set_max_listpack_value
+            && bytes <= PACKED_BYTES_MAX
     }
 
     /// Lays the members out anew.

@@ -536,7 +536,11 @@ impl<'a> Writer<'a> {
         let fits = few.len() <= limits.zset_max_listpack_entries
             && few.iter().all(|(member, _)| member.len() <= limits.zset_max_listpack_value)
             && small::can_hold(&few);
-        if !fits || few.is_empty() {
+        if few.is_empty() {
+            return Ok(());
+        }
+        if !fits {
+            self.enlarge()?;
             return members.into_iter().try_for_each(|(member, score)| self.insert(member, score).map(drop));
         }
         few.sort_unstable_by(|a, b| if precedes(*a, *b) { Ordering::Less } else { Ordering::Greater });

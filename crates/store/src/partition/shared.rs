@@ -83,7 +83,7 @@ impl Shared {
     /// Sets the thresholds of the collections' encodings. Partitions follow when they are locked the next time, so that
     /// this may be done with any of them locked.
     pub fn set_limits(&self, limits: Limits) {
-        *self.limits.lock() = Arc::new(limits);
+        *self.limits.lock() = Arc::new(limits.capped());
         self.limits_version.fetch_add(1, Release);
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     collections::{
-        Context, Limits, any,
+        Context, Limits, PACKED_BYTES_MAX, any,
         object::{self, Encoding},
         redo_max,
     },
@@ -186,6 +186,10 @@ impl Txn<'_> {
         make: Option<Encoding>,
         change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
     ) -> Result<Option<R>> {
+        if self.allowance.expected > PACKED_BYTES_MAX / 2 {
+            // What comes to a small collection bit by bit moves it to larger blocks, again and again.
+            self.reserve_besides(4 * PACKED_BYTES_MAX)?;
+        }
         let target = self.target(db, key);
         let mut made = false;
         let obj = match (self.find(target), make) {
@@ -209,7 +213,9 @@ impl Txn<'_> {
             now_ms: self.now_ms,
             expired_ms: self.expired_ms,
         };
+        self.batch.tx.begin_change();
         let result = change(&mut part.arena, &mut self.batch.tx, context, obj);
+        self.batch.tx.end_change();
         // A stream stays when it is empty, but not one that could not be begun.
         let never_began = ty == Type::Stream && made && result.is_err();
         if never_began || any::is_void(&part.arena, obj) {

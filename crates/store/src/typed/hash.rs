@@ -180,11 +180,18 @@ impl Txn<'_> {
         &mut self,
         db: u8,
         key: &[u8],
-        names: impl IntoIterator<Item = &'f [u8]>,
+        names: impl IntoIterator<Item = &'f [u8], IntoIter: Clone>,
         at_ms: u64,
         condition: ExpireIf,
         mut each: impl FnMut(Expired),
     ) -> Result<bool> {
+        let names = names.into_iter();
+        // A field of a large hash moves when it gets its first expiry, with its value.
+        let moved = self.hash_at(db, key)?.map_or(0, |hash| {
+            let fields = names.clone().filter_map(|name| hash.get(name)).filter(|field| field.expires == 0);
+            fields.map(|field| field.name.len() + field.value.len()).sum()
+        });
+        self.reserve_besides(moved)?;
         let found = self.change(db, key, Type::Hash, None, |arena, tx, context, obj| {
             for name in names {
                 let old = hash::get(arena, context, obj, name).map(|field| field.expires);

@@ -331,6 +331,28 @@ fn changes_of_a_small_hash_leave_little_redo() {
     bench.destroy();
 }
 
+/// Each field that grows moves those behind it.
+#[test]
+fn a_change_of_all_fields_leaves_little_more_redo_than_they_have_bytes() {
+    let (mut bench, mut before) = (Bench::new(1 << 20), 0);
+    for len in [20, 21, 60, 59, 10, 11] {
+        let mut writer = bench.writer();
+        writer.tx.begin_change();
+        for n in 0..128 {
+            let (name, value) = (format!("field:{n}"), vec![b'v'; len]);
+            writer.set(name.as_bytes(), &value, Expiry::Clear).unwrap();
+        }
+        writer.tx.end_change();
+        let (redo, bytes) = (bench.tx.buf.len(), 128 * (10 + len.max(before)));
+        eprintln!("{redo} bytes of redo for {bytes} bytes of fields");
+        // At first it comes to be in many blocks, one after the other.
+        assert!(redo < if before == 0 { 6 * bytes } else { 3 * bytes });
+        before = len;
+    }
+    assert_eq!(bench.encoding(), "listpack");
+    bench.destroy();
+}
+
 #[test]
 fn filled_at_once_is_as_field_by_field() {
     let mut random = Random::new(11);

@@ -226,7 +226,7 @@ impl<'a> Piece<'a> {
     }
 
     /// Whether `encoded`, an entry as long as this one, is this one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn equals(&self, encoded: &[u8]) -> bool {
         // Names that are compared mostly differ at their ends, if not in length.
         if encoded[0] != self.head[0] || self.body.last().is_some_and(|last| encoded.last() != Some(last)) {

@@ -177,8 +177,10 @@ impl Small {
         let moved = offsets.remove(rank - from);
         offsets.insert(to - from, moved);
         let block = arena.u64(self.root);
+        let end = view.end();
         arena.write_changed_u64(tx, block + offset as u64, score.to_bits());
         arena.write_changed(tx, block + (HEADER + 2 * from) as u64, offsets.as_flattened());
+        arena.record_anew_if_shorter(tx, block, end);
     }
 
     /// Removes the members with these ranks, which must be within the set.
@@ -309,4 +311,5 @@ fn encode_into(out: &mut Vec<u8>, (member, score): Scored) {
 fn set_counts(arena: &mut Arena, tx: &mut Tx, block: u64, count: usize, end: usize, dead: usize) {
     let counts = [count as u16, end as u16, dead as u16].map(u16::to_le_bytes);
     arena.write_changed(tx, block + COUNT, counts.as_flattened());
+    arena.record_anew_if_shorter(tx, block, end);
 }
