@@ -9,7 +9,7 @@ use holdfast_resp::Reply;
 use holdfast_store::{Options, SimIo, Type};
 
 /// Seeds of changes of many elements.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 25;
 /// Elements of a collection, and calls of a command.
 const ELEMENTS: usize = 3000;
 const CALLS: u64 = 12;
