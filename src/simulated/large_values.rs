@@ -113,10 +113,10 @@ fn change(rng: &mut Rng) -> Vec<String> {
     let score = |n: u64| if is_reversed { format!("-{n}") } else { n.to_string() };
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let number = rng.below(3);
-    let [hash, set, zset, ints, list] =
-        ["hash", "set", "zset", "ints", "list"].map(|kind| format!("{kind}{number}"));
+    let [hash, set, zset, ints, list, stream] =
+        ["hash", "set", "zset", "ints", "list", "stream"].map(|kind| format!("{kind}{number}"));
     let fields = count.to_string();
-    let mut call = match rng.below(16) {
+    let mut call = match rng.below(20) {
         0..4 => words(&["HSET", &hash]),
         4 => words(&["HPEXPIRE", &hash, &(1u64 << (30 + rng.below(10))).to_string(), "FIELDS", &fields]),
         5 => words(&["HPERSIST", &hash, "FIELDS", &fields]),
@@ -128,11 +128,12 @@ fn change(rng: &mut Rng) -> Vec<String> {
         12 => words(&["RPUSH", &list]),
         13 => words(&["LPUSH", &list]),
         14 => return words(&["LREM", &list, "0", &member(first)]),
+        15..19 => words(&["XADD", &stream, "*"]),
         _ => words(&["SADD", &ints]),
     };
     for n in numbers {
         match (&call[0][..], call[1] == ints) {
-            ("HSET", _) => call.extend([name(n), "v".repeat(len)]),
+            ("HSET" | "XADD", _) => call.extend([name(n), "v".repeat(len)]),
             ("ZADD", _) => call.extend([score(n), member(n)]),
             ("SADD", true) => call.push((n * n * len as u64).to_string()),
             ("SADD" | "SREM" | "ZREM" | "RPUSH" | "LPUSH", _) => call.push(member(n)),
@@ -158,6 +159,7 @@ fn change_many(seed: u64) {
     ];
     let mut settings = names.map(|name| (name, limit(&mut rng))).to_vec();
     settings.push(("list-max-listpack-size", ["-5", "-2", "1", "128"][rng.index(4)]));
+    settings.push(("stream-node-max-bytes", ["0", "4096", "1000000"][rng.index(3)]));
     let sim = SimIo::new(seed);
     let mut world = World::start(&sim, &options, &settings).expect("the power is on");
     for _ in 0..CHANGES {

@@ -58,8 +58,10 @@ pub fn positions_between(first: i64, last: i64, len: u64) -> Range<u64> {
     start.min(end)..end
 }
 
-/// Bytes that a small hash or set takes at most, whatever the limits say: one change may move all of them.
+/// Bytes that a small hash or set, or a stream's leaf, takes at most, whatever the limits say: one change may move all of them.
 pub(crate) const PACKED_BYTES_MAX: usize = 32 << 10;
+/// Bytes of redo that a small collection takes at most while it grows bit by bit, beside its elements': a list's leaf may have 64 KiB.
+pub(crate) const REDO_OF_GROWTH: usize = 256 << 10;
 /// Entries of a small collection, which are looked through one by one, likewise.
 const ENTRIES_MAX: usize = 4096;
 
@@ -85,7 +87,7 @@ pub struct Limits {
     pub list_max_listpack_size: i32,
     /// `hll-sparse-max-bytes`: bytes of a HyperLogLog up to which it is sparse.
     pub hll_sparse_max_bytes: usize,
-    /// `stream-node-max-bytes`: bytes of a stream's leaf; 0: any number.
+    /// `stream-node-max-bytes`: bytes of a stream's leaf; 0: as many as may be.
     pub stream_node_max_bytes: usize,
     /// `stream-node-max-entries`: entries of a stream's leaf; 0: any number.
     pub stream_node_max_entries: usize,

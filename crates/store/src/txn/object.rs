@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     collections::{
-        Context, Limits, PACKED_BYTES_MAX, any,
+        Context, Limits, PACKED_BYTES_MAX, REDO_OF_GROWTH, any,
         object::{self, Encoding},
         redo_max,
     },
@@ -188,7 +188,7 @@ impl Txn<'_> {
     ) -> Result<Option<R>> {
         if self.allowance.expected > PACKED_BYTES_MAX / 2 {
             // What comes to a small collection bit by bit moves it to larger blocks, again and again.
-            self.reserve_besides(4 * PACKED_BYTES_MAX)?;
+            self.reserve_besides(REDO_OF_GROWTH)?;
         }
         let target = self.target(db, key);
         let mut made = false;

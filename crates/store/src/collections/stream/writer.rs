@@ -8,7 +8,7 @@ use super::{
     tree,
 };
 use crate::collections::{
-    Context,
+    Context, PACKED_BYTES_MAX,
     btree::{Counted, Path},
     object,
     run::{self, Edit, New, Room, Run},
@@ -16,8 +16,6 @@ use crate::collections::{
 
 /// Bytes that a leaf is given at once at most; with entries that need more it grows.
 const LEAF_MAX: usize = 4096;
-/// Bytes that a leaf may have, whatever the options say.
-const LEAF_LIMIT: usize = 1 << 30;
 
 /// Why an entry cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,8 +158,8 @@ impl<'a> Writer<'a> {
     {
         let limits = self.cx.limits;
         let bytes_max = match limits.stream_node_max_bytes {
-            1..LEAF_LIMIT => limits.stream_node_max_bytes,
-            _ => LEAF_LIMIT,
+            0 => PACKED_BYTES_MAX,
+            bytes => bytes.min(PACKED_BYTES_MAX),
         };
         let entries_max = match limits.stream_node_max_entries {
             0 => u64::MAX,
