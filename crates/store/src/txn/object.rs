@@ -4,11 +4,12 @@ use super::{
     Txn,
     error::{Error, Result},
     frozen::Located,
+    room::growth_of,
     target::Target,
 };
 use crate::{
     collections::{
-        Context, Limits, PACKED_BYTES_MAX, REDO_OF_GROWTH, any,
+        Context, Limits, any,
         object::{self, Encoding},
         redo_max,
     },
@@ -186,9 +187,9 @@ impl Txn<'_> {
         make: Option<Encoding>,
         change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
     ) -> Result<Option<R>> {
-        if self.allowance.expected > PACKED_BYTES_MAX / 2 {
-            // What comes to a small collection bit by bit moves it to larger blocks, again and again.
-            self.reserve_besides(REDO_OF_GROWTH)?;
+        let growth = growth_of(self.allowance.expected);
+        if growth > 0 {
+            self.reserve_besides(growth)?;
         }
         let target = self.target(db, key);
         let mut made = false;

@@ -8,12 +8,19 @@ use super::{
     Txn,
     error::{Error, Result},
 };
-use crate::collections::redo_max;
+use crate::collections::{PACKED_BYTES_MAX, REDO_OF_GROWTH, redo_max};
 use holdfast_heap::RoomNeeded;
 use holdfast_log::{Admission, Purpose, SMALL_BYTES, batch_len};
 
 /// Elements whose change needs no reservation of its own.
 pub(crate) const FEW_ELEMENTS: u64 = 64;
+
+/// Bytes of redo beside the elements' of which so many bytes, or bytes of redo, come to a collection. What comes to a small one bit by bit
+/// moves it to larger blocks, again and again; of few bytes that is within what need not be reserved.
+pub(super) fn growth_of(bytes: usize) -> usize {
+    if bytes > PACKED_BYTES_MAX / 2 { REDO_OF_GROWTH } else { 0 }
+}
+
 impl Txn<'_> {
     /// Says what the transaction is about to write, by its arguments, and for what, and has room for that. From then on it
     /// must reserve all that it writes beyond. `may_wait`: it can be run again if the log is busy.
@@ -95,10 +102,10 @@ impl Txn<'_> {
         self.reserve(redo_max(elements as usize, bytes))
     }
 
-    /// The same for these elements.
+    /// The same for a collection that is made of these elements.
     pub(crate) fn reserve_each<'e>(&mut self, elements: impl Iterator<Item = &'e [u8]>) -> Result<()> {
         let (count, bytes) = elements.fold((0, 0), |(n, bytes), element| (n + 1, bytes + element.len()));
-        self.reserve_elements(count, bytes)
+        self.reserve(redo_max(count, bytes) + growth_of(bytes))
     }
 
     /// Whether the log takes a removal of about so many bytes now, which nobody has asked for; if so, there is room for it.
