@@ -140,12 +140,17 @@ impl Ailing<'_> {
     /// Has those go on whose time has come, or all.
     fn mend(&mut self, all: bool) {
         let now = Instant::now();
-        let is_due = |until: &Instant| all || *until <= now;
-        for at in self.stopped.extract_if(.., |_, until| is_due(until)).map(|(at, _)| at) {
-            self.set.servers[at].as_ref().expect("it runs").signal("CONT");
+        let is_due = |until: Instant| all || until <= now;
+        for at in 0..self.set.servers.len() {
+            if self.stopped.get(&at).is_some_and(|until| is_due(*until)) {
+                self.stopped.remove(&at);
+                self.set.servers[at].as_ref().expect("it runs").signal("CONT");
+            }
+            if self.ended.get(&at).is_some_and(|(until, _)| is_due(*until)) {
+                let (_, folder) = self.ended.remove(&at).expect("it is there");
+                self.start_in(at, folder);
+            }
         }
-        let due: Vec<_> = self.ended.extract_if(.., |_, (until, _)| is_due(until)).collect();
-        due.into_iter().for_each(|(at, (_, folder))| self.start_in(at, folder));
     }
 
     /// Goes on with the change, if one is to be made: asks for it until it is made.
