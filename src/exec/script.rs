@@ -34,7 +34,7 @@ use crate::{
 use holdfast_io::Moment;
 use holdfast_lua::{Host, LogLevel, NewFunction, Ref, Scratch};
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{Cold, LockBusy, Txn, hash_slot};
+use holdfast_store::{Cold, LockBusy, SMALL_BYTES, Txn, hash_slot};
 use std::{
     borrow::Cow,
     process,
@@ -86,6 +86,8 @@ struct Run<'r, 'a, 't> {
     /// go to another node.
     held_slots: Vec<u16>,
     wrote: bool,
+    /// Whether the log has let in a write that makes data grow, since the script was last paused: as a small batch, all of it has room.
+    is_let_in: bool,
     /// Whether nobody would see it if it was done again: it may unlock what it has locked.
     is_repeatable: bool,
     /// Whether it has locked what it did not name.
@@ -246,6 +248,7 @@ fn execute(
         is_across_slots,
         held_slots: slot.into_iter().collect(),
         wrote: false,
+        is_let_in: false,
         is_repeatable,
         has_grown: false,
         begins_again: false,
@@ -317,6 +320,7 @@ impl Run<'_, '_, '_> {
     fn resume(&mut self) {
         self.turn.resume();
         self.resumed = self.turn.now();
+        self.is_let_in = false;
     }
 
     /// Whether it can unlock what it has locked, as if it had not begun.
@@ -473,7 +477,10 @@ impl Run<'_, '_, '_> {
             }
             // A log that is busy takes it all the same: it cannot be waited for here.
             let redo = redo_of(args);
-            self.turn.admit_log(redo, may_grow).map_err(|stop| self.refused(stop))?;
+            if !self.is_let_in || self.txn.batch_bytes() + redo > SMALL_BYTES {
+                self.turn.admit_log(redo, may_grow).map_err(|stop| self.refused(stop))?;
+                self.is_let_in |= may_grow;
+            }
             let expected = self.txn.expect(redo, purpose(may_grow), false);
             expected.map_err(|error| self.refused(error.into()))?;
         }

@@ -126,6 +126,31 @@ fn a_log_that_has_failed_is_told_before_anybody_writes() {
     (0..20).for_each(|_| assert_eq!(told(&world), [""; 0]));
 }
 
+/// What a script has begun it ends, as long as it writes no more than a small batch.
+#[test]
+fn a_full_log_stops_no_script_half_way() {
+    let mut world = World::start(&SimIo::new(1), &options(16), &[]).expect("the power is on");
+    let script = "redis.call('set', KEYS[1], 1) redis.call('set', KEYS[2], ARGV[1]) return 2";
+    for n in 0..1000 {
+        let keys = ["first", "second"].map(|key| format!("{key}{n}"));
+        let value = "x".repeat(1000 + n * 37 % 20_000);
+        let (reply, _) =
+            world.call(&["eval", script, "2", &keys[0], &keys[1], &value]).expect("the power is on");
+        let (found, _) = world.call(&["exists", &keys[0], &keys[1]]).expect("the power is on");
+        world.store().log().commit_once().expect("a full log is no failure");
+        if reply == Reply::Int(2) {
+            assert_eq!(found, Reply::Int(2));
+            continue;
+        }
+        assert!(matches!(&reply, Reply::Error(why) if why.starts_with(b"OOM")), "{reply:?}");
+        assert_eq!(found, Reply::Int(0), "half of a script");
+        if n > 500 {
+            return;
+        }
+    }
+    panic!("nothing is refused");
+}
+
 #[test]
 fn what_transactions_and_scripts_are_refused_counts_too() {
     let mut world = World::start(&SimIo::new(1), &options(16), &[]).expect("the power is on");
