@@ -91,6 +91,15 @@ impl Set {
         assert_eq!(number(&leader.call("WAIT 2 20000")), Some(2), "{}", log());
     }
 
+    /// Which of some servers says that it leads, and a connection to it.
+    pub fn leading(&self, mut asked: impl Iterator<Item = usize>) -> Option<(usize, Client)> {
+        asked.find_map(|at| {
+            let mut client = self.client(at)?;
+            let Reply::Array(role) = client.try_call("ROLE")? else { return None };
+            (role[0] == bulk("master")).then_some((at, client))
+        })
+    }
+
     /// The server that leads and serves, and a connection to it.
     pub fn leader(&self) -> (usize, Client) {
         self.leader_but(usize::MAX)
@@ -104,16 +113,8 @@ impl Set {
             format!("a leader\n{}", logs.collect::<Vec<_>>().join("\n---\n"))
         };
         wait_until(logs, || {
-            for at in (0..self.servers.len()).filter(|at| *at != except) {
-                let Some(mut client) = self.client(at) else { continue };
-                if let Some(Reply::Array(role)) = client.try_call("ROLE")
-                    && role[0] == bulk("master")
-                {
-                    found = Some((at, client));
-                    return true;
-                }
-            }
-            false
+            found = self.leading((0..self.servers.len()).filter(|at| *at != except));
+            found.is_some()
         });
         found.expect("it was waited for")
     }

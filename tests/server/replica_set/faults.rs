@@ -5,7 +5,7 @@
 
 use super::roles;
 use crate::harness::{
-    Client, EndOnDrop, Folder, Rng, Set, bulk, long_form, number, seed, wait_until,
+    Client, EndOnDrop, Folder, Rng, Set, long_form, number, seed, wait_until,
     written::{KINDS, PAUSE, Sockets, Writer, Written},
 };
 use holdfast_resp::{Reply, write_command};
@@ -61,10 +61,19 @@ impl Ailing<'_> {
         *self.counts.entry(what).or_default() += 1;
     }
 
+    fn port(&self, at: usize) -> u16 {
+        self.set.options[at][1].parse().expect("a port")
+    }
+
     fn start_in(&mut self, at: usize, folder: Folder) {
-        let port = self.set.options[at][1].parse().expect("a port");
-        self.sockets.lock().expect("no test has failed").insert(port, folder.join("socket"));
+        self.sockets.lock().expect("no test has failed").insert(self.port(at), folder.join("socket"));
         self.set.start_in(at, folder);
+    }
+
+    /// Starts one for the first time.
+    fn start(&mut self, at: usize) {
+        self.set.options[at].extend(["--replica-set-timeout".into(), TIMEOUT.into()]);
+        self.start_in(at, Folder::new());
     }
 
     /// Another server, which is not of the set yet.
@@ -72,19 +81,14 @@ impl Ailing<'_> {
         let removed: Vec<usize> =
             (0..self.set.servers.len()).filter(|at| !self.members.contains(at)).collect();
         let at = self.set.add(self.set.servers.len() + 1, &removed);
-        self.set.options[at].extend(["--replica-set-timeout".into(), TIMEOUT.into()]);
-        self.start_in(at, Folder::new());
+        self.start(at);
         at
     }
 
     /// Who leads, if one says so that is not stopped.
     fn leader(&self) -> Option<(usize, Client)> {
         // One that is added can lead before that is known here.
-        let asked = (0..self.set.servers.len()).filter(|at| !self.stopped.contains_key(at));
-        asked.filter_map(|at| Some((at, self.set.client(at)?))).find_map(|(at, mut client)| {
-            let Reply::Array(role) = client.try_call("ROLE")? else { return None };
-            (role[0] == bulk("master")).then_some((at, client))
-        })
+        self.set.leading((0..self.set.servers.len()).filter(|at| !self.stopped.contains_key(at)))
     }
 
     /// Whether all that are of the set have what the leader has.
@@ -171,8 +175,7 @@ impl Ailing<'_> {
             },
             Change::Remove(at) if role(at).is_none() => {
                 self.members.remove(&at);
-                let port = self.set.options[at][1].parse().expect("a port");
-                self.sockets.lock().expect("no test has failed").remove(&port);
+                self.sockets.lock().expect("no test has failed").remove(&self.port(at));
                 self.stopped.remove(&at);
                 if self.ended.remove(&at).is_none() {
                     self.set.kill(at);
@@ -234,10 +237,7 @@ fn servers_fail_come_and_go() {
         change: None,
         counts: BTreeMap::new(),
     };
-    for at in 0..SERVERS[0] {
-        ailing.set.options[at].extend(["--replica-set-timeout".into(), TIMEOUT.into()]);
-        ailing.start_in(at, Folder::new());
-    }
+    (0..SERVERS[0]).for_each(|at| ailing.start(at));
     let mut tags = (0..).map(|n| format!("{{{n}}}"));
     let mut writers: Vec<Writer> = (0..WRITERS)
         .map(|_| Writer::new(&sockets, Rng(rng.draw()), tags.by_ref().take(KEYS * KINDS.len())))

@@ -278,10 +278,11 @@ impl<'a> Writer<'a> {
         let (count, bytes) = few
             .clone()
             .fold((0, 0), |(n, bytes), (name, value, _)| (n + 1, bytes + name.len() + value.len()));
-        if count > limits.hash_max_listpack_entries || bytes > PACKED_BYTES_MAX {
+        let fits = count <= limits.hash_max_listpack_entries && bytes <= PACKED_BYTES_MAX;
+        if !fits {
             self.convert()?;
         }
-        if is_large(self.arena, self.obj) || !few.clone().all(is_small) {
+        if !fits || !few.clone().all(is_small) {
             return fields.into_iter().try_for_each(|(name, value, expires)| {
                 let expiry = if expires == 0 { Expiry::Clear } else { Expiry::At(expires) };
                 self.set(name, value, expiry).map(drop)

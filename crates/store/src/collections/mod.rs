@@ -58,12 +58,12 @@ pub fn positions_between(first: i64, last: i64, len: u64) -> Range<u64> {
     start.min(end)..end
 }
 
-/// Bytes that a small hash or set, or a stream's leaf, takes at most, whatever the limits say: one change may move all of them.
+/// Bytes that a small hash, set or sorted set, or a stream's leaf, takes at most, whatever the limits say: one change may move all of them.
 pub(crate) const PACKED_BYTES_MAX: usize = 32 << 10;
 /// Bytes of redo that a small collection takes at most while it grows bit by bit, beside its elements': a list's leaf may have 64 KiB.
 pub(crate) const REDO_OF_GROWTH: usize = 256 << 10;
 /// Entries of a small collection, which are looked through one by one, likewise.
-const ENTRIES_MAX: usize = 4096;
+pub(crate) const ENTRIES_MAX: usize = 4096;
 
 /// Up to where a value stays in its small encoding. The names and defaults are Redis's.
 #[derive(Clone, Debug)]

@@ -211,12 +211,12 @@ impl<'a> Writer<'a> {
         let (count, longest, bytes) = few
             .clone()
             .fold((0, 0, 0), |(n, len, bytes), member| (n + 1, member.len().max(len), bytes + member.len()));
-        let (fits, are_ints) =
-            (self.fits_packed(count, longest, bytes), few.clone().all(|member| parse_int(member).is_some()));
-        if !fits && !are_ints {
-            self.convert(Encoding::Hashtable)?;
-        }
+        let fits = self.fits_packed(count, longest, bytes);
+        let are_ints = few.clone().all(|member| parse_int(member).is_some());
         if !fits || are_ints {
+            if !are_ints {
+                self.convert(Encoding::Hashtable)?;
+            }
             return members.into_iter().try_for_each(|member| self.add(member).map(drop));
         }
         let pieces: Vec<Piece> = few.map(Piece::new).collect();

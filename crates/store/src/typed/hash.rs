@@ -11,7 +11,7 @@ use crate::{
     collections::{
         Context,
         hash::{self, Fields, Writer},
-        object::Encoding,
+        object::{self, Encoding},
     },
     format::entry_word::Type,
     txn::{Txn, error::Result},
@@ -187,7 +187,8 @@ impl Txn<'_> {
     ) -> Result<bool> {
         let names = names.into_iter();
         // A field of a large hash moves when it gets its first expiry, with its value.
-        let moved = self.hash_at(db, key)?.map_or(0, |hash| {
+        let large = self.hash_at(db, key)?.filter(|hash| !object::is_packed(hash.arena, hash.obj));
+        let moved = large.map_or(0, |hash| {
             let fields = names.clone().filter_map(|name| hash.get(name)).filter(|field| field.expires == 0);
             fields.map(|field| field.name.len() + field.value.len()).sum()
         });

@@ -11,15 +11,15 @@ use std::ops::Range;
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::{Scored, precedes};
+use super::{
+    super::{ENTRIES_MAX, PACKED_BYTES_MAX},
+    Scored, precedes,
+};
 
 const HEADER: usize = 12;
 const COUNT: u64 = 6;
 /// Bytes of an entry before its member.
 const ENTRY: usize = 10;
-/// Offsets have 16 bits; these limits leave room for what a block has to spare.
-const LIVE_MAX: usize = 32 << 10;
-const COUNT_MAX: usize = 4096;
 
 /// A small set, by the heap offset of the word that names its block; 0 there is an empty set.
 #[derive(Clone, Copy)]
@@ -71,9 +71,9 @@ impl<'a> View<'a> {
         self.bytes.len()
     }
 
-    /// Whether so many more members, of so many bytes together, are within what offsets can name.
+    /// Whether so many more members, of so many bytes together, are within what offsets of 16 bits can name, with what a block has to spare.
     pub fn can_take(self, members: usize, bytes: usize) -> bool {
-        self.len() + members <= COUNT_MAX && self.live() + ENTRY * members + bytes <= LIVE_MAX
+        self.len() + members <= ENTRIES_MAX && self.live() + ENTRY * members + bytes <= PACKED_BYTES_MAX
     }
 
     fn offset(self, rank: usize) -> usize {
