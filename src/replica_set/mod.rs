@@ -206,7 +206,7 @@ fn mark_damage(error: &Error) {
 
 /// Begins again, as the process did at its start: connections, threads and memory are gone then. One that was asked to end ends.
 pub fn begin_again(why: &dyn fmt::Display) -> ! {
-    if ending::end_at_once() {
+    if ending::hold_signals() {
         log!(Warning, "{why}: the server ends");
         process::exit(0);
     }

@@ -59,6 +59,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         let failed = |e: io::Error| format!("cannot start: {e}");
         (signal(SignalKind::hangup()).map_err(failed)?, signal(SignalKind::user_defined2()).map_err(failed)?)
     };
+    ending::watch_signals().map_err(|e| format!("cannot start: {e}"))?;
     limits::fit_max_clients(&config, 0)?;
     // Before the data folder is touched: a second server by mistake ends here.
     let (adopted, metrics) = match &mut predecessor {
@@ -256,9 +257,9 @@ impl Workers {
     }
 }
 
-/// Opens the ports for clients, unless it has adopted them, and takes the signals that ask for an end: whoever can connect can also end it in order.
+/// Opens the ports for clients, unless it has adopted them, and has signals end the process in order: whoever can connect can also end it so.
 fn listen(runtime: &LocalRuntime, config: &Config, adopted: Option<Listeners>) -> Result<Listeners, String> {
-    ending::take_signals().map_err(|e| format!("cannot start: {e}"))?;
+    ending::end_in_order();
     let _context = runtime.enter();
     adopted.map_or_else(|| Listeners::open(config), Ok)
 }

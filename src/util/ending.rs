@@ -1,72 +1,82 @@
-//! The orderly end of the process, and the signals that ask for it, SIGTERM and SIGINT. The first one is kept, since nobody may look for it at that
-//! moment: a server of a replica set changes what it is, and begins again.
+//! The orderly end of the process, and the signals that ask for it, SIGTERM and SIGINT. They are not handled but stay pending until they are taken,
+//! so that none is forgotten by a server of a replica set that changes what it is, and executes itself anew: what is pending then still is.
 
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    flag::{register, register_conditional_default},
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, Signal, raise},
+        signalfd::{SfdFlags, SignalFd},
+    },
 };
 use std::{
-    future::poll_fn,
-    io,
+    io, mem,
+    os::fd::AsFd,
     sync::{
-        Arc, LazyLock, OnceLock,
+        LazyLock, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    task::Poll,
     thread,
 };
-use tokio::{
-    runtime::Builder,
-    signal::unix::{SignalKind, signal},
-    sync::watch::{self, Receiver},
-};
+use tokio::sync::watch::{self, Sender};
 
-static ASKED: OnceLock<Receiver<Option<&'static str>>> = OnceLock::new();
-static HAS_BEGUN: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-/// Whether a signal ends the process at once.
-static ENDS_AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+/// By which signal.
+static ASKED: LazyLock<Sender<Option<&'static str>>> = LazyLock::new(|| watch::Sender::new(None));
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+/// Whether a signal ends the process in order, and not at once.
+static ENDS_IN_ORDER: AtomicBool = AtomicBool::new(false);
+/// Who has it may take signals.
+static TAKING: Mutex<()> = Mutex::new(());
 
-/// Takes the signals from now on. Has no effect a second time.
+/// Has a thread take the signals, which end the process at once so far. To be called by the main thread while it has no other one, as those have
+/// its mask. Signals that were held back by [`hold_signals`] and have their handlers now come.
 ///
 /// # Errors
 /// The system's.
-pub fn take_signals() -> io::Result<()> {
-    if ASKED.get().is_some() {
-        return Ok(());
-    }
-    let runtime = Builder::new_current_thread().enable_io().build()?;
-    let kinds = [(SignalKind::terminate(), "SIGTERM"), (SignalKind::interrupt(), "SIGINT")];
-    let mut signals = {
-        let _context = runtime.enter();
-        let [terminate, interrupt] = kinds.map(|(kind, name)| signal(kind).map(|signal| (signal, name)));
-        [terminate?, interrupt?]
-    };
-    for signal in [SIGTERM, SIGINT] {
-        // In this order: one that comes now is seen by who is about to execute a program, or ends the process.
-        register(signal, HAS_BEGUN.clone())?;
-        register_conditional_default(signal, ENDS_AT_ONCE.clone())?;
-    }
-    let (asks, asked) = watch::channel(None);
+pub fn watch_signals() -> io::Result<()> {
+    let asking = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    asking.thread_set_mask()?;
+    let signals = SignalFd::with_flags(&asking, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     thread::Builder::new().name("signals".into()).spawn(move || {
-        let first = poll_fn(|cx| {
-            let arrived = signals
-                .iter_mut()
-                .find_map(|(signal, name)| signal.poll_recv(cx).is_ready().then_some(*name));
-            arrived.map_or(Poll::Pending, Poll::Ready)
-        });
-        let first = runtime.block_on(first);
-        asks.send_replace(Some(first));
-        // That never is: who waits later is told, too.
-        runtime.block_on(asks.closed());
+        loop {
+            let mut pending = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut pending, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => take(&signals),
+                Err(error) => panic!("cannot wait for signals: {error}"),
+            }
+        }
     })?;
-    ASKED.get_or_init(|| asked);
     Ok(())
 }
 
-/// Has the signals end the process at once from now on, since it is about to execute a program, and they would be forgotten. Whether one came before,
-/// or the process ends anyhow.
-pub fn end_at_once() -> bool {
-    ENDS_AT_ONCE.store(true, SeqCst);
+/// Takes a signal if there is one.
+fn take(signals: &SignalFd) {
+    let _taking = TAKING.lock().expect("no holder panics");
+    let Some(taken) = signals.read_signal().expect("signals can be read") else {
+        return;
+    };
+    let signal = Signal::try_from(taken.ssi_signo as i32).expect("one of the two");
+    if !ENDS_IN_ORDER.load(SeqCst) {
+        let _ = SigSet::from(signal).thread_unblock();
+        // Which ends the process.
+        let _ = raise(signal);
+    }
+    HAS_BEGUN.store(true, SeqCst);
+    if ASKED.borrow().is_none() {
+        ASKED.send_replace(Some(signal.as_str()));
+    }
+}
+
+/// The signals end the process in order from now on.
+pub fn end_in_order() {
+    ENDS_IN_ORDER.store(true, SeqCst);
+}
+
+/// Leaves all signals pending from now on, for the program that this thread is about to execute. Whether the process ends, or was asked to.
+pub fn hold_signals() -> bool {
+    mem::forget(TAKING.lock().expect("no holder panics"));
+    // Those that have handlers here, too, or they would end the program before it has some.
+    let _ = SigSet::all().thread_set_mask();
     has_begun()
 }
 
@@ -82,7 +92,7 @@ pub fn has_begun() -> bool {
 
 /// Waits until the process is asked to end, by the signal of that name; or returns at once if it was before.
 pub async fn asked() -> &'static str {
-    let mut asked = ASKED.get().expect("the signals were taken").clone();
-    let name = asked.wait_for(Option::is_some).await.expect("who tells of them stays");
+    let mut asked = ASKED.subscribe();
+    let name = asked.wait_for(Option::is_some).await.expect("it is never closed");
     name.expect("waited for")
 }
