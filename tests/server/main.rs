@@ -58,6 +58,7 @@ mod salvage;
 mod scm;
 mod script_limits;
 mod scripting;
+mod serializable;
 mod service;
 mod sets;
 mod snapshot;

@@ -1,0 +1,245 @@
+//! Transactions on keys of all kinds: as commands, and what their replies say.
+
+use super::history::{Element, Key, Op, Rule};
+use crate::harness::{Client, items, number, text};
+use holdfast_resp::{Reply, write_command};
+use std::{collections::BTreeSet, slice};
+
+/// Executes commands, of which each is its count of words, and these.
+const SCRIPT: &str = "local replies, at = {}, 1
+while ARGV[at] do
+  local count = tonumber(ARGV[at])
+  replies[#replies + 1] = redis.call(unpack(ARGV, at + 1, at + count))
+  at = at + count + 1
+end
+return replies";
+
+/// How a key holds its elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    List,
+    Stream,
+    Text,
+    Set,
+    SortedSet,
+    Hash,
+    /// A string with a bit for each.
+    Bits,
+    /// How many there are.
+    Counter,
+    /// The one that was set last.
+    Value,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::List,
+    Kind::Stream,
+    Kind::Text,
+    Kind::Set,
+    Kind::SortedSet,
+    Kind::Hash,
+    Kind::Bits,
+    Kind::Counter,
+    Kind::Value,
+];
+
+impl Kind {
+    pub fn rule(self) -> Rule {
+        match self {
+            Kind::List | Kind::Stream | Kind::Text => Rule::Ordered,
+            Kind::Set | Kind::SortedSet | Kind::Hash | Kind::Bits | Kind::Value => Rule::Unordered,
+            Kind::Counter => Rule::Counted,
+        }
+    }
+
+    /// Whether MGET reads it.
+    pub fn is_string(self) -> bool {
+        matches!(self, Kind::Text | Kind::Bits | Kind::Counter | Kind::Value)
+    }
+
+    /// Whether it can be asked for one element.
+    pub fn can_look(self) -> bool {
+        matches!(self, Kind::Set | Kind::SortedSet | Kind::Hash | Kind::Bits)
+    }
+}
+
+/// What keys a history has.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Of each kind, at a time.
+    pub keys: usize,
+    /// Bytes that an element has more than it needs.
+    pub pad: usize,
+}
+
+impl Shape {
+    pub fn places(self) -> usize {
+        KINDS.len() * self.keys
+    }
+
+    /// The n-th key that takes a place.
+    pub fn key(self, place: usize, nth: u64) -> Key {
+        nth as usize * self.places() + place
+    }
+
+    /// The command that executes a part of a transaction.
+    pub fn command(self, op: &Op) -> String {
+        let (key, n) = match op {
+            Op::Add(key, n) | Op::Set(key, n) | Op::Look(key, n, _) => (*key, *n),
+            Op::Read(key, _) | Op::Get(key, _) => (*key, 0),
+        };
+        let (name, pad) = (name(key), "x".repeat(self.pad));
+        match (op, kind(key)) {
+            (Op::Add(..), Kind::List) => format!("RPUSH {name} {n}:{pad}"),
+            (Op::Add(..), Kind::Stream) => format!("XADD {name} * n {n}:{pad}"),
+            (Op::Add(..), Kind::Text) => format!("APPEND {name} {n}:{pad},"),
+            (Op::Add(..), Kind::Set) => format!("SADD {name} {n}:{pad}"),
+            (Op::Add(..), Kind::SortedSet) => format!("ZADD {name} 1 {n}:{pad}"),
+            (Op::Add(..), Kind::Hash) => format!("HSET {name} {n}: :{pad}"),
+            (Op::Add(..), Kind::Bits) => format!("SETBIT {name} {n} 1"),
+            (Op::Add(..), Kind::Counter) => format!("INCR {name}"),
+            (Op::Set(..), _) => format!("SET {name} {n}:{pad}"),
+            (Op::Get(..), _) => format!("GET {name}"),
+            (Op::Read(..), Kind::List) => format!("LRANGE {name} 0 -1"),
+            (Op::Read(..), Kind::Stream) => format!("XRANGE {name} - +"),
+            (Op::Read(..), Kind::Text | Kind::Bits | Kind::Counter) => format!("GET {name}"),
+            (Op::Read(..), Kind::Set) => format!("SMEMBERS {name}"),
+            (Op::Read(..), Kind::SortedSet) => format!("ZRANGE {name} 0 -1"),
+            (Op::Read(..), Kind::Hash) => format!("HKEYS {name}"),
+            (Op::Look(..), Kind::Set) => format!("SISMEMBER {name} {n}:{pad}"),
+            (Op::Look(..), Kind::SortedSet) => format!("ZSCORE {name} {n}:{pad}"),
+            (Op::Look(..), Kind::Hash) => format!("HEXISTS {name} {n}:"),
+            (Op::Look(..), Kind::Bits) => format!("GETBIT {name} {n}"),
+            (op, kind) => panic!("{op:?} of a {kind:?}"),
+        }
+    }
+}
+
+pub fn kind(key: Key) -> Kind {
+    KINDS[key % KINDS.len()]
+}
+
+fn name(key: Key) -> String {
+    format!("{:?}:{key}", kind(key))
+}
+
+/// A read of all that a key has.
+pub fn read(key: Key) -> Op {
+    if kind(key) == Kind::Value { Op::Get(key, None) } else { Op::Read(key, Vec::new()) }
+}
+
+/// A part of a transaction with what its reply says.
+pub fn told(op: &Op, reply: &Reply) -> Op {
+    let parse = |text: &str| -> Element {
+        text.split(':').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    };
+    let element = |reply: &Reply| parse(&text(reply));
+    match (op, reply) {
+        (_, Reply::Error(why)) => panic!("{op:?}: {}", why.escape_ascii()),
+        // Which one it was tells the reply.
+        (Op::Add(key, _), reply) if kind(*key) == Kind::Counter => {
+            Op::Add(*key, number(reply).expect("a number"))
+        }
+        (Op::Add(..) | Op::Set(..), _) => op.clone(),
+        (Op::Get(key, _), Reply::Null) => Op::Get(*key, None),
+        (Op::Get(key, _), reply) => Op::Get(*key, Some(element(reply))),
+        (Op::Look(key, element, _), reply) => {
+            Op::Look(*key, *element, !matches!(reply, Reply::Null) && number(reply) != Some(0))
+        }
+        (Op::Read(key, _), Reply::Null) => Op::Read(*key, Vec::new()),
+        (Op::Read(key, _), Reply::Bulk(bytes)) if kind(*key) == Kind::Bits => {
+            let is_set = |bit: &u64| bytes[*bit as usize / 8] & (0x80 >> (bit % 8)) != 0;
+            Op::Read(*key, (0..bytes.len() as u64 * 8).filter(is_set).collect())
+        }
+        (Op::Read(key, _), reply) => {
+            let found = match kind(*key) {
+                Kind::Counter => (1..=element(reply)).collect(),
+                Kind::Text => text(reply).split_terminator(',').map(parse).collect(),
+                Kind::Stream => {
+                    items(reply).iter().map(|entry| element(&items(&items(entry)[1])[1])).collect()
+                }
+                _ => items(reply).iter().map(element).collect(),
+            };
+            Op::Read(*key, found)
+        }
+    }
+}
+
+/// How parts are sent as one.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// There is one.
+    Single,
+    /// Reads of strings.
+    Mget,
+    Multi,
+    Script,
+}
+
+/// A transaction that is to be executed.
+pub struct Plan {
+    /// As which it is sent.
+    pub form: Form,
+    /// What it does.
+    pub ops: Vec<Op>,
+    /// Of its keys.
+    pub shape: Shape,
+}
+
+impl Plan {
+    pub fn write(&self, request: &mut Vec<u8>) {
+        let commands: Vec<String> = self.ops.iter().map(|op| self.shape.command(op)).collect();
+        let mut write = |command: &str| {
+            write_command(request, &command.split_whitespace().collect::<Vec<_>>());
+        };
+        match self.form {
+            Form::Single => write(&commands[0]),
+            Form::Mget => {
+                let names = commands.iter().map(|command| command.split_whitespace().last().expect("a name"));
+                write(&format!("MGET {}", names.collect::<Vec<_>>().join(" ")));
+            }
+            Form::Multi => {
+                write("MULTI");
+                commands.iter().for_each(|command| write(command));
+                write("EXEC");
+            }
+            Form::Script => {
+                let words: Vec<Vec<&str>> =
+                    commands.iter().map(|command| command.split_whitespace().collect()).collect();
+                let keys: BTreeSet<&str> = words.iter().map(|words| words[1]).collect();
+                let mut args: Vec<String> = vec!["EVAL".into(), SCRIPT.into(), keys.len().to_string()];
+                args.extend(keys.into_iter().map(str::to_owned));
+                for words in words {
+                    args.push(words.len().to_string());
+                    args.extend(words.into_iter().map(str::to_owned));
+                }
+                write_command(request, &args);
+            }
+        }
+    }
+
+    /// What its replies say; `None`: they are lost, or it was not executed.
+    pub fn read(&self, client: &mut Client) -> Option<Vec<Op>> {
+        if let Form::Multi = self.form {
+            // OK, and QUEUED for each.
+            for _ in 0..=self.ops.len() {
+                client.try_reply()?;
+            }
+        }
+        let reply = client.try_reply().filter(|reply| !is_refusal(reply))?;
+        let replies = match (self.form, &reply) {
+            (Form::Single, reply) => slice::from_ref(reply),
+            (_, Reply::Array(replies)) => replies,
+            (Form::Multi, Reply::Null) => return None,
+            (form, reply) => panic!("{form:?} {:?}: {reply:?}", self.ops),
+        };
+        assert_eq!(replies.len(), self.ops.len(), "{:?}: {replies:?}", self.ops);
+        Some(self.ops.iter().zip(replies).map(|(op, reply)| told(op, reply)).collect())
+    }
+}
+
+/// Whether a server does not execute commands, or not any more: whatever was sent may have been executed.
+pub fn is_refusal(reply: &Reply) -> bool {
+    let Reply::Error(why) = reply else { return false };
+    ["READONLY", "MASTERDOWN", "LOADING", "EXECABORT"].iter().any(|word| why.starts_with(word.as_bytes()))
+}
