@@ -3,13 +3,14 @@
 mod faults;
 
 use crate::harness::{
-    self, Client, Folder, Rng, Server, Set, Way, bulk, error, free_port, http::get, is_error, number, ok,
-    program, run, seed, show, wait_until,
+    self, Client, EndOnDrop, Folder, Rng, Server, Set, Way, bulk, error, free_port, http::get, is_error,
+    number, ok, program, run, seed, show, wait_until,
 };
-use holdfast_resp::Reply;
+use holdfast_resp::{Reply, write_command};
 use std::{
     fs,
     os::unix::process::ExitStatusExt,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -576,6 +577,46 @@ fn who_begins_again_does_not_forget_that_it_is_to_end() {
         assert!(status.success() || status.signal() == Some(15), "{status}\n{}", server.log());
         set.start_in(leader, server.kill());
     }
+}
+
+/// A script that a server that follows has begun, and which lets others of its worker run meanwhile, neither waits for ever for what is applied, nor
+/// that for it.
+#[test]
+fn slow_scripts_are_executed_where_transactions_are_applied() {
+    const KEYS: usize = 20;
+    const SLOW: &str = "for n = 1, 3000000 do end return redis.call('GET', KEYS[1])";
+    let mut set = Set::new(3);
+    for at in 0..3 {
+        set.options[at].extend(["--workers", "1"].map(str::to_owned));
+        set.start_in(at, Folder::new());
+    }
+    let (leader, mut client) = set.leader();
+    let follower = (leader + 1) % 3;
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _end = EndOnDrop(&has_ended);
+        scope.spawn(|| {
+            while !has_ended.load(Relaxed) {
+                client.send(b"MULTI\r\n");
+                (0..KEYS).for_each(|key| client.send(format!("SET {key} value\r\n").as_bytes()));
+                client.send(b"EXEC\r\n");
+                (0..KEYS + 2).for_each(|_| drop(client.reply()));
+            }
+        });
+        let mut reader = set.client(follower).expect("it runs");
+        wait_until(|| "it follows".into(), || reader.call("GET 0") == bulk("value"));
+        let mut scripts = set.client(follower).expect("it runs");
+        for key in 0..KEYS {
+            let key = key.to_string();
+            let mut request = Vec::new();
+            write_command(&mut request, &["EVAL", SLOW, "1", &key]);
+            scripts.send(&request);
+            for key in (0..KEYS).rev() {
+                assert_eq!(reader.call(&format!("GET {key}")), bulk("value"));
+            }
+            assert_eq!(scripts.reply(), bulk("value"));
+        }
+    });
 }
 
 /// The command that has a server lead.
