@@ -329,6 +329,12 @@ fn look_at_reads(
                     Some(adder) if *adder == at && !own.contains(element) => {
                         return Err(format!("{transaction:?} finds what it adds later"));
                     }
+                    Some(adder) if *adder != at && is_replaced_at_once(&history[*adder], key, *element) => {
+                        return Err(format!(
+                            "{transaction:?} finds what was never there: {:?}",
+                            history[*adder]
+                        ));
+                    }
                     Some(_) => drop(found.all.insert((key, *element))),
                 }
             }
@@ -350,6 +356,15 @@ fn look_at_reads(
         }
     }
     Ok(found)
+}
+
+/// Whether a transaction sets another value of the key after this one.
+fn is_replaced_at_once(transaction: &Transaction, key: Key, element: Element) -> bool {
+    let mut set = transaction.ops.iter().filter_map(|op| match op {
+        Op::Set(of, element) if *of == key => Some(*element),
+        _ => None,
+    });
+    set.next_back().is_some_and(|last| last != element)
 }
 
 /// Adds a node for each end, after which comes what begins later.
@@ -500,6 +515,7 @@ mod tests {
             (&[Add(0, 1), Add(0, 2)][..], &[Read(0, vec![1])][..], &[Read(0, vec![2])][..]);
         assert!(told(&[(1, 9, adds), (1, 9, one), (1, 9, other)]).starts_with("key 0 was [1]"));
         assert!(told(&[(1, 2, &[Add(0, 1), Add(0, 1)])]).starts_with("both"));
+        assert!(told(&[(1, 9, &[Set(3, 1), Set(3, 2)]), (1, 9, &[Get(3, Some(1))])]).contains("never there"));
         assert!(told(&[(1, 2, &[Set(3, 1), Set(3, 2), Get(3, Some(1))])]).contains("does not find"));
     }
 }

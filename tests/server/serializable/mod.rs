@@ -42,11 +42,13 @@ const OTHERS: u64 = 600;
 const OTHER_BYTES: usize = 100_000;
 /// How long a server runs until it is killed, at most.
 const LIFE_MS: u64 = 2500;
-/// How long a server of a set does not run, at most, and until another one leads.
+/// How long a server of a set does not run, at most.
 const AWAY_MS: u64 = 1000;
+/// Milliseconds until another leader is elected.
 const TIMEOUT: &str = "500";
 /// Clients of a set that only read, of any server.
 const READERS: u64 = 2;
+
 /// What clients share.
 struct Common {
     shape: Shape,
