@@ -141,10 +141,7 @@ impl Transfer<'_> {
         // their partitions are free.
         self.server.workers_have_passed().blocking_recv();
         let store = &self.server.store;
-        // One after the other: the thread that goes on with a script later may have another command run meanwhile, which waits for one held here.
-        partitions_of(store, &self.export.slots)
-            .iter()
-            .for_each(|partition| drop(store.begin(&[*partition])));
+        drop(store.begin(&partitions_of(store, &self.export.slots)));
         let written = self.take_written()?;
         self.send(written)
     }

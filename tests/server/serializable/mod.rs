@@ -210,23 +210,11 @@ impl Actor<'_> {
         let plan = Plan { form: Form::Multi, ops, shape: self.common.shape };
         let mut request = Vec::new();
         plan.write(&mut request);
-        let sent = client.try_send(&request).ok();
-        let mut queued = sent.is_some();
-        for _ in 0..=plan.ops.len() {
-            queued = queued && client.try_reply().is_some();
+        let ops = client.try_send(&request).ok().and_then(|()| plan.read(client));
+        if ops.as_ref().is_some_and(Vec::is_empty) {
+            return Some(());
         }
-        let ops = match queued.then(|| client.try_reply()).flatten() {
-            // A key has changed: nothing was executed.
-            Some(Reply::Null) => return Some(()),
-            Some(reply) if is_refusal(&reply) => None,
-            Some(Reply::Array(replies)) => {
-                let told = plan.ops.iter().zip(&replies).map(|(op, reply)| told(op, reply));
-                found.extend(told);
-                Some(found)
-            }
-            Some(other) => panic!("{other:?}"),
-            None => None,
-        };
+        let ops = ops.map(|ops| [found, ops].concat());
         let is_there = ops.is_some();
         self.note(connection, began, &plan, ops);
         is_there.then_some(())

@@ -218,7 +218,7 @@ impl Plan {
         }
     }
 
-    /// What its replies say; `None`: they are lost, or it was not executed.
+    /// What its replies say: nothing if it was not executed, since a key has changed that is watched. `None`: they are lost.
     pub fn read(&self, client: &mut Client) -> Option<Vec<Op>> {
         if let Form::Multi = self.form {
             // OK, and QUEUED for each.
@@ -230,7 +230,7 @@ impl Plan {
         let replies = match (self.form, &reply) {
             (Form::Single, reply) => slice::from_ref(reply),
             (_, Reply::Array(replies)) => replies,
-            (Form::Multi, Reply::Null) => return None,
+            (Form::Multi, Reply::Null) => return Some(Vec::new()),
             (form, reply) => panic!("{form:?} {:?}: {reply:?}", self.ops),
         };
         assert_eq!(replies.len(), self.ops.len(), "{:?}: {replies:?}", self.ops);

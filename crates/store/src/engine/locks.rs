@@ -12,7 +12,8 @@
 //!
 //! A script may run for long, and lets others of its thread run meanwhile. It says before that it [holds what it has locked
 //! for long](crate::Txn::hold_long), and who waits for such a partition by [`Store::try_begin`](crate::Store::try_begin) and its like waits no longer: it
-//! may be of the same thread.
+//! may be of the same thread. Who waits however long it takes holds nothing meanwhile: that thread may have another one run first, which waits for what
+//! would be held.
 
 use super::{Engine, growth::NONE};
 use crate::partition::Partition;
@@ -89,16 +90,27 @@ impl<'s> Locks<'s> {
             let partition = &engine.partitions[next as usize];
             match partition.try_lock().or_else(|| partition.try_lock_for(LOOK)) {
                 Some(guard) => self.more.push(follow(engine, next, guard)),
-                None if self.is_wanted() => {
-                    let first = self.first.take().expect("it was locked").0;
-                    self.more.clear();
-                    drop(wait_for_turn(engine, wait)?);
-                    self.first = Some(lock(engine, first, wait)?);
+                None if self.is_wanted() => self.give_way(|| wait_for_turn(engine, wait).map(drop), wait)?,
+                None if engine.growth.held_long[next as usize].load(Relaxed) => {
+                    self.give_way(|| lock(engine, next, wait).map(drop), wait)?;
                 }
-                None if wait.is_over(&engine.growth.held_long[next as usize]) => return Err(LockBusy),
                 None => {}
             }
         }
+        Ok(())
+    }
+
+    /// Unlocks all until something was waited for, and locks the first one again.
+    fn give_way(
+        &mut self,
+        wait_for: impl FnOnce() -> Result<(), LockBusy>,
+        wait: LockWait,
+    ) -> Result<(), LockBusy> {
+        let (first, guard) = self.first.take().expect("it was locked");
+        drop(guard);
+        self.more.clear();
+        wait_for()?;
+        self.first = Some(lock(self.engine, first, wait)?);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use super::{Store, open, options::Options};
 use crate::{
     engine::{
         Engine,
-        locks::{LockBusy, LockWait, Locks},
+        locks::{LockWait, Locks},
     },
     format::payload::{Changes, corrupt_batch},
     maintenance::{Maintenance, checkpoint::Followed, freezer},
@@ -24,16 +24,10 @@ use crate::{
 use holdfast_heap::{EXTENT, Heap, Load, Record};
 use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Cursor, Log, Lsn, Step};
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 /// Bytes of log that are applied until others are looked after.
 const STEP_BYTES: u64 = 1 << 20;
-/// How soon locks are tried again of which one is held for long.
-const LOCK_RETRY: Duration = Duration::from_millis(1);
 /// Bytes of pages that are loaded at once.
 const LOAD_BYTES: usize = 1 << 20;
 
@@ -268,7 +262,8 @@ impl Incoming {
         if reach.partitions.is_empty() {
             return Ok(false);
         }
-        let mut locks = take_all(engine, &reach.partitions);
+        let locks = Locks::take(engine, &reach.partitions, LockWait::Endless);
+        let mut locks = locks.expect("it waits as long as it takes");
         changes.each(lsn, payload, |change| change_heap(heap, &mut locks, places, change))?;
         if reach.is_remapped {
             for logical in 0..DATABASES as u8 {
@@ -283,17 +278,6 @@ impl Incoming {
         }
         locks.end();
         Ok(is_systems)
-    }
-}
-
-/// Locks the partitions of a batch. While one is held for long, none is held here: the thread that lets others run before it goes on with a script
-/// may have one run that waits for another.
-fn take_all<'e>(engine: &'e Engine, partitions: &[u16]) -> Locks<'e> {
-    loop {
-        match Locks::take(engine, partitions, LockWait::UntilBusy) {
-            Ok(locks) => return locks,
-            Err(LockBusy) => thread::sleep(LOCK_RETRY),
-        }
     }
 }
 
