@@ -15,7 +15,7 @@ use crate::{
     import::{Connection, Login},
     server::{
         Server,
-        cluster::{Emptied, Export, Order, View},
+        cluster::{Export, MapOfData, Order, View},
     },
 };
 use holdfast_cluster::{Change, Member, Slots};
@@ -340,17 +340,23 @@ fn value(store: &Store, key: &[u8]) -> Result<Option<Value>, Failure> {
     }
 }
 
-/// Removes keys of slots that are not this node's, as it says in the data of a replica set first, until none is left, durably; false: the server ends.
-pub fn clear(server: &Arc<Server>, emptied: Emptied, slots: &Slots, is_over: &AtomicBool) -> bool {
-    // What was begun when they were still on their way here.
-    server.workers_have_passed().blocking_recv();
-    let store = &server.store;
-    while server.replica_set.is_some() && emptied.write(store).is_err() {
+/// Says in the data of a replica set that they are by this map, or a later one; false: the server ends.
+pub fn write_map_of_data(server: &Server, data: MapOfData, is_over: &AtomicBool) -> bool {
+    while let Err(error) = server.write_map_of_data(data) {
+        log!(Debug, "the data do not say by which map of the cluster they are: {error}");
         if is_over.load(Relaxed) {
             return false;
         }
         thread::sleep(FULL_RETRY);
     }
+    true
+}
+
+/// Removes keys of slots that are not this node's until none is left, durably; false: the server ends.
+pub fn clear(server: &Arc<Server>, slots: &Slots, is_over: &AtomicBool) -> bool {
+    // What was begun when they were still on their way here.
+    server.workers_have_passed().blocking_recv();
+    let store = &server.store;
     let db = store.database(0);
     let mut last = 0;
     for (first, end) in cursors_of(store, slots) {

@@ -10,7 +10,7 @@ use crate::{
     server::{
         Server,
         cluster::{
-            Cluster, Emptied, Endpoint, Export, ExportState, Order, TICK, View, node_options, node_timeout,
+            Cluster, Endpoint, Export, ExportState, MapOfData, Order, TICK, View, node_options, node_timeout,
         },
         replica_set::{ClusterOfSet, ReplicaSet},
     },
@@ -144,7 +144,7 @@ pub fn start(
                 abandoned: BTreeSet::new(),
                 removed: BTreeMap::new(),
                 left: None,
-                is_clearing: Arc::default(),
+                is_tended: Arc::default(),
                 is_over: Arc::default(),
                 events: sender,
                 looks: false,
@@ -233,8 +233,8 @@ struct Part {
     removed: BTreeMap<Name, Instant>,
     /// Which cluster it was told last to leave.
     left: Option<u64>,
-    /// Whether a thread removes keys of slots that are not this node's.
-    is_clearing: Arc<AtomicBool>,
+    /// Whether a thread has the data be by the map.
+    is_tended: Arc<AtomicBool>,
     is_over: Arc<AtomicBool>,
     events: Sender<Event>,
     /// Whether it will look soon again.
@@ -490,16 +490,16 @@ impl Part {
         self.carry_out_early();
         self.answer_settled();
         self.publish();
-        self.follow_transfers();
+        self.end_transfers();
+        self.tend_data();
     }
 
-    /// Ends transfers that an earlier process of this node has begun, and removes what transfers have left here.
-    fn follow_transfers(&mut self) {
-        let (Some(node), Some(server)) = (&mut self.node, &self.server) else { return };
+    /// Ends transfers that an earlier process of this node has begun.
+    fn end_transfers(&mut self) {
+        let (Some(node), Some(_)) = (&mut self.node, &self.server) else { return };
         let (id, map) = (node.id(), node.map());
         let own = map.transfers().iter().filter(|(_, transfer)| transfer.from == id);
         let own: BTreeSet<u64> = own.map(|(number, _)| *number).collect();
-        let left = map.leftovers(id);
         self.abandoned.retain(|number| own.contains(number));
         for number in own {
             let is_carried = self.cluster.exports().iter().any(|export| export.number == number);
@@ -507,23 +507,31 @@ impl Part {
                 node.propose(&Change::EndTransfer { number, has_arrived: false });
             }
         }
-        if !left.is_empty() && !self.is_clearing.swap(true, Relaxed) {
-            let (server, is_clearing, is_over) =
-                (server.clone(), self.is_clearing.clone(), self.is_over.clone());
-            let emptied = Emptied { cluster: node.cluster(), version: node.map().version() };
-            let clear = move || {
-                if export::clear(&server, emptied, &left, &is_over) {
-                    let (answer, answered) = sync_channel(1);
-                    let change = Box::new(move |id| Change::Cleared { id, slots: left });
-                    // What was not decided in time is done again.
-                    let _ = server.cluster.order(Order::Change(change, answer)).then(|| answered.recv());
-                }
-                is_clearing.store(false, Relaxed);
-            };
-            if let Err(error) = thread::Builder::new().name("clear-slots".into()).spawn(clear) {
-                log!(Warning, "no thread removes keys of slots that have moved: {error}");
-                self.is_clearing.store(false, Relaxed);
+    }
+
+    /// Has the data be by the map: removes what transfers have left here, and as the one that leads a replica set says first by which map they are.
+    fn tend_data(&self) {
+        let (Some(node), Some(server)) = (&self.node, &self.server) else { return };
+        let left = node.map().leftovers(node.id());
+        let data = self.leads.map(|_| MapOfData::new(node.cluster(), node.map(), node.id()));
+        let data = data.filter(|data| !left.is_empty() || !self.cluster.has_all(*data));
+        if left.is_empty() && data.is_none() || self.is_tended.swap(true, Relaxed) {
+            return;
+        }
+        let (server, is_tended, is_over) = (server.clone(), self.is_tended.clone(), self.is_over.clone());
+        let tend = move || {
+            let says_so = data.is_none_or(|data| export::write_map_of_data(&server, data, &is_over));
+            if says_so && !left.is_empty() && export::clear(&server, &left, &is_over) {
+                let (answer, answered) = sync_channel(1);
+                let change = Box::new(move |id| Change::Cleared { id, slots: left });
+                // What was not decided in time is done again.
+                let _ = server.cluster.order(Order::Change(change, answer)).then(|| answered.recv());
             }
+            is_tended.store(false, Relaxed);
+        };
+        if let Err(error) = thread::Builder::new().name("tend-slots".into()).spawn(tend) {
+            log!(Warning, "no thread removes keys of slots that have moved: {error}");
+            self.is_tended.store(false, Relaxed);
         }
     }
 
@@ -623,8 +631,8 @@ impl Part {
             let view = View {
                 name,
                 id,
-                cluster: node.cluster(),
                 map: node.map().clone(),
+                data: MapOfData::new(node.cluster(), node.map(), node.id()),
                 is_connected,
                 is_ok,
                 leader,

@@ -169,6 +169,7 @@ fn go_on(
         }
     }
     match migration.failure {
+        Some(Failure::Here(why)) => Err(why.into()),
         Some(Failure::Connect) => Err(NOT_CONNECTED),
         Some(Failure::Write) => Err(NOT_WRITTEN),
         Some(Failure::Read) => Err(NOT_READ),
@@ -205,8 +206,12 @@ fn send(
         }
     }
     let target = Target::new(call.args.at(1), call.args.at(2), timeout);
+    let server = call.server().clone();
     WaitFor(Work::new(move || {
-        let (done, failure) = request.send(&target);
+        let (done, failure) = match server.say_that_keys_go() {
+            Ok(()) => request.send(&target),
+            Err(why) => (Vec::new(), Some(Failure::Here(why))),
+        };
         Progress::Migrate(Box::new(Migration { sent, rounds, done, failure }))
     }))
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 use holdfast_resp::{Args, Proto, Writer, parse_double, parse_int};
 use holdfast_store::{Turn as ObserverTurn, Txn};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// One execution of a command.
@@ -39,7 +39,7 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// The server.
-    pub fn server(&self) -> &'a Server {
+    pub fn server(&self) -> &'a Arc<Server> {
         &self.turn.worker.server
     }
 

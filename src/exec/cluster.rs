@@ -132,7 +132,9 @@ impl Turn<'_> {
         {
             let is_of_shard = matches!(command.name, "spublish" | "ssubscribe" | "sunsubscribe");
             let may_read = session.reads_replicas && only_reads;
-            return match is_of_shard || may_read && cluster.knows_map_of_data(&view) {
+            // What has gone key by key is where its leader says.
+            let is_whole = || !view.map.moves().contains_key(&slot) && cluster.has_data_of(view.data);
+            return match is_of_shard || may_read && is_whole() {
                 true => Ok(Way::Here),
                 false => Err(Elsewhere::Ask(to_leader(set, &view, slot))),
             };

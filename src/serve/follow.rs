@@ -87,12 +87,12 @@ pub(super) fn take_part(server: &Arc<Server>) -> Arc<AtomicBool> {
     set.on_system_changes(move || {
         changed.store(true, Relaxed);
         if let Some(server) = weak.upgrade()
-            && server.learn_emptied()
+            && server.learn_map_of_data()
         {
             server.workers_have_passed().blocking_recv();
         }
     });
-    server.learn_emptied();
+    server.learn_map_of_data();
     functions
 }
 

@@ -35,7 +35,7 @@ use crate::{
     push::{Push, exchange::Published},
     script::{busy::Busy, cache::Scripts, library::Libraries},
     server::{
-        cluster::{Cluster, Emptied, Order},
+        cluster::{Cluster, MapOfData, Order},
         limits::OutputLimit,
         mailbox::{Message, Wake},
         replica_set::ReplicaSet,
@@ -45,7 +45,7 @@ use crate::{
     util::counter::Counter,
 };
 use data_encoding::HEXLOWER;
-use holdfast_store::{Appendfsync, Stats, Store, hash_slot, string::LEN_MAX};
+use holdfast_store::{Appendfsync, Error, Stats, Store, hash_slot, string::LEN_MAX};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
     io,
@@ -367,10 +367,29 @@ impl Server {
         }
     }
 
-    /// As one that follows in a replica set, learns which slots its data lack, if it is a node of a cluster. Whether that is news.
-    pub fn learn_emptied(&self) -> bool {
+    /// As one that follows in a replica set, learns by which map of its cluster the data are, if it is a node of one. Whether that is news.
+    pub fn learn_map_of_data(&self) -> bool {
         self.cluster.is_on()
-            && Emptied::read(&self.store).is_some_and(|emptied| self.cluster.learn_emptied(emptied))
+            && MapOfData::read(&self.store).is_some_and(|data| self.cluster.learn_map_of_data(data))
+    }
+
+    /// As the one that leads a replica set in a cluster, says in the data that keys go to other nodes, before any does.
+    ///
+    /// # Errors
+    /// Nothing is written: see [`Store::run`].
+    pub fn say_that_keys_go(&self) -> Result<(), Error> {
+        let view = self.cluster.view();
+        let is_said = self.replica_set.is_none() || view.map.moves().is_empty();
+        if is_said || self.cluster.may_lack(view.data) { Ok(()) } else { self.write_map_of_data(view.data) }
+    }
+
+    /// As the one that leads a replica set, says in the data that they are by this map of its cluster, or a later one.
+    ///
+    /// # Errors
+    /// Nothing is written: see [`Store::run`].
+    pub fn write_map_of_data(&self, data: MapOfData) -> Result<(), Error> {
+        self.cluster.learn_map_of_data(data.write(&self.store)?);
+        Ok(())
     }
 
     /// As one that follows in a replica set, has its leader tell which keys change, if clients here track any. As long as it does not, their copies are

@@ -1,6 +1,7 @@
 //! Sending values to another server, as a client of it. All of this may wait and is for a thread of its own.
 
 use holdfast_resp::{Reply, write_command};
+use holdfast_store::Error;
 use std::{
     io::{self, Read, Write},
     net::{TcpStream, ToSocketAddrs},
@@ -65,6 +66,8 @@ impl Target {
 
 /// What went wrong.
 pub enum Failure {
+    /// Nothing was sent.
+    Here(Error),
     /// There is no connection.
     Connect,
     /// It broke, or the time was over, before all was sent.

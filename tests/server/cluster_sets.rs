@@ -17,8 +17,9 @@ const TIMEOUT: &str = "15000";
 const SERVERS: usize = 3;
 
 /// Replica sets that are one cluster.
-struct Cluster {
-    sets: Vec<Set>,
+pub struct Cluster {
+    /// The sets.
+    pub sets: Vec<Set>,
     cluster_ports: Vec<String>,
 }
 
@@ -29,10 +30,17 @@ impl Cluster {
     }
 
     /// The same with more options, by the port of a node for others.
-    fn start_alone_by(count: usize, mut more: impl FnMut(u16) -> Vec<String>) -> Cluster {
+    fn start_alone_by(count: usize, more: impl FnMut(u16) -> Vec<String>) -> Cluster {
+        Cluster::start_alone_of((0..count).map(|_| Set::new(SERVERS)), more)
+    }
+
+    /// The same of sets that are not started yet.
+    fn start_alone_of(
+        sets: impl IntoIterator<Item = Set>,
+        mut more: impl FnMut(u16) -> Vec<String>,
+    ) -> Cluster {
         let mut cluster = Cluster { sets: Vec::new(), cluster_ports: Vec::new() };
-        for _ in 0..count {
-            let mut set = Set::new(SERVERS);
+        for mut set in sets {
             for options in &mut set.options {
                 let port = free_port();
                 options.extend(more(port));
@@ -50,7 +58,12 @@ impl Cluster {
 
     /// Starts sets, and has each lead an equal part of the slots.
     fn start(count: usize) -> Cluster {
-        let cluster = Cluster::start_alone(count);
+        Cluster::start_by(count, |_| Vec::new())
+    }
+
+    /// The same with more options, by the port of a node for others.
+    pub fn start_by(count: usize, more: impl FnMut(u16) -> Vec<String>) -> Cluster {
+        let cluster = Cluster::start_alone_by(count, more);
         cluster.share_slots();
         cluster
     }
@@ -75,12 +88,12 @@ impl Cluster {
         format!("127.0.0.1:{}", self.port(set, self.sets[set].leader().0))
     }
 
-    fn port(&self, set: usize, server: usize) -> u16 {
+    pub fn port(&self, set: usize, server: usize) -> u16 {
         self.sets[set].options[server][1].parse().expect("a port")
     }
 
     /// All servers that run.
-    fn clients(&self) -> Vec<(usize, usize, Client)> {
+    pub fn clients(&self) -> Vec<(usize, usize, Client)> {
         let all = (0..self.sets.len()).flat_map(|set| (0..SERVERS).map(move |server| (set, server)));
         all.filter_map(|(set, server)| Some((set, server, self.sets[set].client(server)?))).collect()
     }
@@ -91,7 +104,7 @@ impl Cluster {
     }
 
     /// Waits until each server that runs knows all, and says that all slots are served.
-    fn wait_until_agreed(&self) {
+    pub fn wait_until_agreed(&self) {
         self.wait_until_agreed_of(0..self.sets.len(), SERVERS * self.sets.len());
     }
 
@@ -464,9 +477,8 @@ fn sets_come_and_go() {
     cluster.wait_until_agreed_of(0..3, 3 * SERVERS - 1);
 }
 
-/// Where the keys of slots that have moved are removed before it is known that they have moved, nobody is told that they are gone.
-#[test]
-fn keys_that_have_moved_are_not_shown_as_gone() {
+/// Two sets of which other nodes reach each server by a way, the first set's first.
+fn start_with_ways() -> (Cluster, Vec<Way>) {
     let mut ways = Vec::new();
     let cluster = Cluster::start_alone_by(2, |port| {
         ways.push(Way::new(port));
@@ -474,6 +486,13 @@ fn keys_that_have_moved_are_not_shown_as_gone() {
         ["--cluster-announce-bus-port", &way.port.to_string()].map(str::to_owned).into()
     });
     cluster.share_slots();
+    (cluster, ways)
+}
+
+/// Where the keys of slots that have moved are removed before it is known that they have moved, nobody is told that they are gone.
+#[test]
+fn keys_that_have_moved_are_not_shown_as_gone() {
+    let (cluster, ways) = start_with_ways();
     let (leader, mut source) = cluster.sets[0].leader();
     let keys: Vec<String> =
         (0..200).map(|n| format!("key:{n}")).filter(|key| hash_slot(key.as_bytes()) < 8192).collect();
@@ -514,4 +533,90 @@ fn keys_that_have_moved_are_not_shown_as_gone() {
     let to_target = cluster.leader(1);
     let knows = |reads: &mut Client| show(&reads.call(&format!("GET {}", keys[0]))).ends_with(&to_target);
     wait_until(|| cluster.logs(), || knows(&mut reads));
+}
+
+/// The same of keys that move one by one.
+#[test]
+fn keys_that_move_one_by_one_are_not_shown_as_gone() {
+    let (cluster, ways) = start_with_ways();
+    let (leader, mut source) = cluster.sets[0].leader();
+    let (at, mut target) = cluster.sets[1].leader();
+    let key = (0..).map(|n| format!("key:{n}")).find(|key| hash_slot(key.as_bytes()) < 8192).expect("one");
+    let other = format!("{{{key}}}");
+    for key in [&key, &other] {
+        assert_eq!(source.call(&format!("SET {key} here")), ok());
+    }
+    let follows = (leader + 1) % SERVERS;
+    let mut reads = cluster.sets[0].client(follows).expect("it runs");
+    assert_eq!(reads.call("READONLY"), ok());
+    let get = format!("GET {key}");
+    wait_until(|| cluster.logs(), || reads.call(&get) == bulk("here"));
+
+    ways[follows].pass(0);
+    let slot = hash_slot(key.as_bytes());
+    let [from, to] = [&mut source, &mut target].map(|client| text(&client.call("CLUSTER MYID")));
+    assert_eq!(target.call(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}")), ok());
+    assert_eq!(source.call(&format!("CLUSTER SETSLOT {slot} MIGRATING {to}")), ok());
+    assert_eq!(reads.call(&get), bulk("here"), "it has not heard of that");
+    let migrate = format!("MIGRATE 127.0.0.1 {} {key} 0 5000", cluster.port(1, at));
+    assert_eq!(source.call(&migrate), ok());
+    let moved = error(&format!("MOVED {slot} 127.0.0.1:{}", cluster.port(0, leader)));
+    let mut ask = || {
+        let reply = reads.call(&get);
+        assert!(reply == bulk("here") || reply == moved, "{reply:?}\n{}", cluster.logs());
+        number(&reads.call("DBSIZE"))
+    };
+    wait_until(|| cluster.logs(), || ask() == Some(1));
+    assert_eq!(reads.call(&get), moved);
+    // Neither is it when it knows that the slot is on its way.
+    ways[follows].pass(u64::MAX);
+    let known = version_of(&mut source);
+    wait_until(|| cluster.logs(), || version_of(&mut reads) == known);
+    for key in [&key, &other] {
+        assert_eq!(reads.call(&format!("GET {key}")), moved);
+    }
+}
+
+/// The version of the map that a node knows, as CLUSTER INFO tells it.
+fn version_of(client: &mut Client) -> String {
+    let info = text(&client.call("CLUSTER INFO"));
+    info.lines().find(|line| line.starts_with("cluster_map_version:")).expect("it is told").to_owned()
+}
+
+/// Where a server knows that its set has got slots before it has what is in them, nobody is told that there is nothing.
+#[test]
+fn keys_that_have_arrived_are_not_shown_as_missing() {
+    let mut sets = [0, 1].map(|_| Set::new(SERVERS));
+    let ways = sets[1].put_ways();
+    let cluster = Cluster::start_alone_of(sets, |_| Vec::new());
+    cluster.share_slots();
+    let keys: Vec<String> =
+        (0..200).map(|n| format!("key:{n}")).filter(|key| hash_slot(key.as_bytes()) < 8192).collect();
+    let mut source = cluster.sets[0].leader().1;
+    for key in &keys {
+        assert_eq!(source.call(&format!("SET {key} here")), ok());
+    }
+    let (leader, mut target) = cluster.sets[1].leader();
+    let follows = (leader + 1) % SERVERS;
+    let mut reads = cluster.sets[1].client(follows).expect("it runs");
+    assert_eq!(reads.call("READONLY"), ok());
+    ways[follows].pass(0);
+    let id = text(&target.call("CLUSTER MYID"));
+    assert_eq!(source.call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 8191 NODE {id}")), ok());
+    let to_target = format!("127.0.0.1:{}", cluster.port(1, leader));
+    // How many keys it has, and for how many it sends clients to its leader.
+    let mut ask = || {
+        let (mut here, mut sent_on) = (0, 0);
+        for key in &keys {
+            let reply = reads.call(&format!("GET {key}"));
+            assert!(reply == bulk("here") || is_error(&reply, "MOVED "), "{reply:?}\n{}", cluster.logs());
+            here += usize::from(reply == bulk("here"));
+            sent_on += usize::from(show(&reply).ends_with(&to_target));
+        }
+        (here, sent_on)
+    };
+    let logs = || cluster.logs();
+    wait_until(logs, || ask().1 > 0);
+    ways[follows].pass(u64::MAX);
+    wait_until(logs, || ask().0 == keys.len());
 }

@@ -208,6 +208,13 @@ impl Map {
         leaders.max_by_key(|(_, member)| member.term).map(|(id, _)| id)
     }
 
+    /// The greatest epoch of the servers of a server's replica set, or its own if it is of none: greater where slots were given to that later.
+    pub fn epoch_of(&self, id: MemberId) -> u64 {
+        let Some(member) = self.members.get(&id) else { return 0 };
+        let of_set = member.seat.iter().flat_map(|seat| self.servers_of(seat.set));
+        of_set.map(|(_, member)| member.epoch).max().unwrap_or(member.epoch)
+    }
+
     /// Whether slots may become a server's, or nobody's (0).
     fn may_give(&self, slots: &Slots, to: MemberId) -> Result<(), String> {
         if to != 0 && self.leader_of(to) != Some(to) {

@@ -8,7 +8,7 @@ use crate::{
     config::{Config, Opt},
     transport::trust::Trust,
 };
-use holdfast_cluster::{Address, Change, Name, NodeOptions, SLOTS, Slots};
+use holdfast_cluster::{Address, Change, Map, MemberId, Name, NodeOptions, SLOTS, Slots};
 use holdfast_store::{Error, Reader, SYSTEM_DATABASE, Store, Writes};
 use std::{
     collections::VecDeque,
@@ -46,42 +46,55 @@ pub enum Order {
     Publish(Vec<u8>, Vec<u8>, Lsn),
 }
 
-/// The data of a node lack slots that were its own before a version of the map, as the leader of its replica set says in them before it removes keys. Those who
-/// follow may not know that map yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Emptied {
-    /// In which cluster.
+/// By which map of its cluster the data of a replica set are, as its leader says in them: they have all that is in the slots which the set had got by then; and
+/// from there on they may lack what is in slots that were another's by then, or on their way there key by key. Those who follow may know an earlier
+/// map or a later one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapOfData {
+    /// Of which cluster.
     pub cluster: u64,
-    /// The map in which they are another node's.
+    /// The version of the map.
     pub version: u64,
+    /// By that, the epoch of the set: greater where slots were given to it later ([`Map::epoch_of`]).
+    pub epoch: u64,
 }
 
-impl Emptied {
+impl MapOfData {
     /// Where the data say so: a key of the system's database.
-    const KEY: &[u8] = b"\0emptied";
+    const KEY: &[u8] = b"\0map";
 
-    /// As the data say it.
-    pub fn read(store: &Store) -> Option<Emptied> {
-        let read = |value: Option<&[u8]>| {
-            let (cluster, version) = value?.split_at_checked(8)?;
-            let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
-            Some(Emptied { cluster: number(cluster)?, version: number(version)? })
-        };
-        // What cannot be read now is no reason to refuse reads.
-        store.get(SYSTEM_DATABASE, Self::KEY, read).ok().and_then(|(emptied, _)| emptied)
+    /// As a map says it of the set of a node.
+    pub fn new(cluster: u64, map: &Map, node: MemberId) -> MapOfData {
+        MapOfData { cluster, version: map.version(), epoch: map.epoch_of(node) }
     }
 
-    /// Has the data say so.
+    fn decode(value: &[u8]) -> Option<MapOfData> {
+        let (numbers, []) = value.as_chunks() else { return None };
+        let [cluster, version, epoch] = <[[u8; 8]; 3]>::try_from(numbers).ok()?.map(u64::from_le_bytes);
+        Some(MapOfData { cluster, version, epoch })
+    }
+
+    /// As the data say it.
+    pub fn read(store: &Store) -> Option<MapOfData> {
+        // What cannot be read now is no reason to fail: the leader is asked.
+        store.get(SYSTEM_DATABASE, Self::KEY, |value| Self::decode(value?)).ok().and_then(|(found, _)| found)
+    }
+
+    /// Has the data say so, unless they are by a later map of the same cluster; returns what they say.
     ///
     /// # Errors
     /// Nothing is written: see [`Store::run`].
-    pub fn write(self, store: &Store) -> Result<Lsn, Error> {
-        let value = [self.cluster.to_le_bytes(), self.version.to_le_bytes()].concat();
-        let write = |_: &mut Reader, writes: &mut Writes| {
-            writes.set(SYSTEM_DATABASE, Self::KEY, &value[..]);
-            Ok(())
+    pub fn write(self, store: &Store) -> Result<MapOfData, Error> {
+        let write = |reader: &mut Reader, writes: &mut Writes| {
+            let found = reader.get(SYSTEM_DATABASE, Self::KEY)?.and_then(Self::decode);
+            let before = found.filter(|found| found.cluster == self.cluster && found.version >= self.version);
+            if before.is_none() {
+                let value = [self.cluster, self.version, self.epoch].map(u64::to_le_bytes).concat();
+                writes.set_before_removals(SYSTEM_DATABASE, Self::KEY, value);
+            }
+            Ok(before.unwrap_or(self))
         };
-        store.run(&[Self::KEY], write).map(|((), lsn)| lsn)
+        store.run(&[Self::KEY], write).map(|(said, _)| said)
     }
 }
 
@@ -139,8 +152,8 @@ pub struct Cluster {
     /// The transfers of slots that this node has begun, the last ones last.
     exports: Mutex<VecDeque<Arc<Export>>>,
     orders: OnceLock<UnboundedSender<Order>>,
-    /// As one that follows in a replica set: what its data have left behind.
-    emptied: Mutex<Option<Emptied>>,
+    /// Of a replica set: by which map the data are, as far as that is known.
+    data: Mutex<Option<MapOfData>>,
 }
 
 impl Cluster {
@@ -160,26 +173,35 @@ impl Cluster {
             sends: Mutex::default(),
             exports: Mutex::default(),
             orders: OnceLock::new(),
-            emptied: Mutex::default(),
+            data: Mutex::default(),
         }
     }
 
-    /// As one that follows in a replica set: its data are about to lack what they lack by this, unless more is known. Whether that
-    /// is news.
-    pub fn learn_emptied(&self, emptied: Emptied) -> bool {
-        let mut known = self.emptied.lock().expect("no holder panics");
-        let is_news = known.is_none_or(|it| it.cluster != emptied.cluster || it.version < emptied.version);
-        if is_news {
-            *known = Some(emptied);
-        }
-        is_news
+    /// The data are by this map, or are about to be. Whether that is news.
+    pub fn learn_map_of_data(&self, data: MapOfData) -> bool {
+        let mut known = self.data.lock().expect("no holder panics");
+        known.replace(data) != Some(data)
     }
 
-    /// Whether the map that is known here is that of the data here, or a later one: by an earlier one, keys would seem to be gone that are another
-    /// node's.
-    pub fn knows_map_of_data(&self, view: &View) -> bool {
-        let emptied = self.emptied.lock().expect("no holder panics");
-        emptied.is_none_or(|emptied| emptied.cluster != view.cluster || emptied.version <= view.map.version())
+    /// Whether the data have all that is in the slots which the set has by this map, and say so.
+    pub fn has_all(&self, by: MapOfData) -> bool {
+        let data = self.data.lock().expect("no holder panics");
+        data.is_some_and(|data| data.cluster == by.cluster && data.epoch >= by.epoch)
+    }
+
+    /// Whether the data say that they may lack what is in slots that are another's by this map, or on their way there.
+    pub fn may_lack(&self, by: MapOfData) -> bool {
+        let data = self.data.lock().expect("no holder panics");
+        data.is_some_and(|data| data.cluster == by.cluster && data.version >= by.version)
+    }
+
+    /// As one that follows in a replica set: whether the data here are those of the slots that the set has by the map that is known here. If they are by an
+    /// earlier map, keys may seem to be missing that have come with slots; if by a later one, those that have gone with them.
+    pub fn has_data_of(&self, by: MapOfData) -> bool {
+        let data = self.data.lock().expect("no holder panics");
+        data.is_some_and(|data| {
+            data.cluster == by.cluster && data.epoch >= by.epoch && data.version <= by.version
+        })
     }
 
     /// Whether the server is one.

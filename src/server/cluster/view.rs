@@ -1,6 +1,7 @@
 //! What a node knows of its cluster, and how it tells clients: as Redis does, so that their libraries find the nodes
 //! (<https://redis.io/docs/latest/commands/cluster-nodes/> and its kin).
 
+use super::MapOfData;
 use crate::config::{Config, Opt};
 use holdfast_cluster::{Address, Map, Member, MemberId, Name, SLOTS};
 use holdfast_resp::Writer;
@@ -58,10 +59,10 @@ pub struct View {
     pub name: Name,
     /// Its number in the map.
     pub id: MemberId,
-    /// Its cluster.
-    pub cluster: u64,
     /// The nodes and their slots.
     pub map: Map,
+    /// By which map the data of its replica set should be.
+    pub data: MapOfData,
     /// Whether a majority of those that decide is heard of.
     pub is_connected: bool,
     /// Whether keys are served; as one that follows in a replica set: whether those are that others have.

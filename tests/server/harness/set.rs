@@ -1,6 +1,6 @@
 //! Servers of a replica set.
 
-use super::{Client, Folder, Server, bulk, free_port, number, wait_until};
+use super::{Client, Folder, Server, Way, bulk, free_port, number, wait_until};
 use holdfast_resp::Reply;
 
 /// Milliseconds until another leader is elected. A busy machine is not to have one elected without need.
@@ -51,6 +51,20 @@ impl Set {
         let addresses: Vec<String> = ports.iter().copied().map(address).collect();
         let options = ports.into_iter().map(|ports| options(ports, &addresses.join(" "))).collect();
         Set { servers: (0..count).map(|_| None).collect(), options, addresses }
+    }
+
+    /// Has servers reach each other by ways, one to each, before any of them is started.
+    pub fn put_ways(&mut self) -> Vec<Way> {
+        let mut ways = Vec::new();
+        for address in self.addresses.clone() {
+            let (own, bus) = address.split_once('@').expect("it has both");
+            ways.push(Way::new(bus.parse().expect("a port")));
+            let way = format!("{own}@{}", ways.last().expect("pushed above").port);
+            for word in self.options.iter_mut().flatten().chain(&mut self.addresses) {
+                *word = word.replace(&address, &way);
+            }
+        }
+        ways
     }
 
     /// Another server, whose list has the others but `left_out`, and itself, with a number. It is not started yet.

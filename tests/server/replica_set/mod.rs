@@ -3,8 +3,8 @@
 mod faults;
 
 use crate::harness::{
-    self, Client, EndOnDrop, Folder, Rng, Server, Set, Way, bulk, error, free_port, http::get, is_error,
-    number, ok, program, run, seed, show, wait_until,
+    self, Client, EndOnDrop, Folder, Rng, Server, Set, bulk, error, free_port, http::get, is_error, number,
+    ok, program, run, seed, show, wait_until,
 };
 use holdfast_resp::{Reply, write_command};
 use std::{
@@ -667,15 +667,7 @@ fn a_server_that_has_lost_its_data_gets_a_copy() {
 #[test]
 fn a_copy_is_of_one_moment_whoever_leads_meanwhile() {
     let mut set = Set::new(3);
-    let mut ways = Vec::new();
-    for address in set.addresses.clone() {
-        let (own, bus) = address.split_once('@').expect("it has both");
-        ways.push(Way::new(bus.parse().expect("a port")));
-        let way = format!("{own}@{}", ways.last().expect("pushed above").port);
-        for word in set.options.iter_mut().flatten().chain(&mut set.addresses) {
-            *word = word.replace(&address, &way);
-        }
-    }
+    let ways = set.put_ways();
     (0..3).for_each(|at| set.start_in(at, Folder::new()));
     let (leader, mut client) = set.leader();
     let (lost, third) = ((leader + 1) % 3, (leader + 2) % 3);

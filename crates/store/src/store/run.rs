@@ -98,6 +98,8 @@ struct Write<'w> {
     db: u8,
     key: Vec<u8>,
     does: Does,
+    /// Whether data may grow by it.
+    grows: bool,
     /// Bytes of log that it takes at most, if no encoding changes.
     redo: usize,
     /// Bytes of its key and values.
@@ -129,8 +131,8 @@ impl<'w> Writes<'w> {
         apply: impl FnOnce(&mut Txn, u8, &[u8]) -> Result<()> + 'w,
     ) {
         let redo = redo_max(1 + elements, key.len() + bytes);
-        let input = key.len() + bytes;
-        self.0.push(Write { db, key: key.to_vec(), does, redo, input, apply: Box::new(apply) });
+        let (input, grows) = (key.len() + bytes, matches!(does, Does::MakesString | Does::Changes(_)));
+        self.0.push(Write { db, key: key.to_vec(), does, grows, redo, input, apply: Box::new(apply) });
     }
 
     /// Makes `value` the string value of a key, whatever it held, without an expiry.
@@ -139,6 +141,12 @@ impl<'w> Writes<'w> {
         self.push((db, key), Does::MakesString, (1, value.len()), move |txn, db, key| {
             txn.set(db, key, &value, false)
         });
+    }
+
+    /// The same for a few bytes, which can be written whenever keys can be removed: for what is to be said before they are.
+    pub fn set_before_removals(&mut self, db: u8, key: &[u8], value: impl Into<Vec<u8>>) {
+        self.set(db, key, value);
+        self.0.last_mut().expect("pushed above").grows = false;
     }
 
     /// Removes a key, if it is there.
@@ -245,7 +253,7 @@ impl<'w> Writes<'w> {
 
     /// Whether data may grow by them.
     fn may_grow(&self) -> bool {
-        self.0.iter().any(|write| matches!(write.does, Does::MakesString | Does::Changes(_)))
+        self.0.iter().any(|write| write.grows)
     }
 
     /// Looks whether all can be done, and returns what has to be fetched for it, and the bytes of log that collections take

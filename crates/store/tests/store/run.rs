@@ -188,6 +188,13 @@ fn without_room_it_is_an_error() {
     assert_eq!(error, Error::NotAdmitted(Admission::Full));
     assert_eq!(get(&store, &key(number)), None);
     store
+        .run(&[&key(number)], |_, writes| {
+            writes.set_before_removals(0, &key(number), &value[..]);
+            Ok(())
+        })
+        .expect("so has what is said before");
+    assert_eq!(get(&store, &key(number)), Some(value.clone()));
+    store
         .run(&[&key(0)], |_, writes| {
             writes.remove(0, &key(0));
             Ok(())
