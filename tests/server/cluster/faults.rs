@@ -24,36 +24,36 @@ const SECONDS: u64 = 6;
 const NODES: usize = 3;
 const WRITERS: u64 = 3;
 /// Slots that move, the first ones.
-const SLOTS: u64 = 24;
+pub const SLOTS: u64 = 24;
 /// Keys of each kind that a writer has.
 const KEYS: usize = 3;
 /// How long a node is stopped at most.
 const STOP_MS: u64 = 4000;
 
-/// Asks the owner of a random slot to give it, and some behind it, to another node; whether it has begun to.
-fn move_slots(nodes: &Nodes, stopped: &BTreeMap<u16, Instant>, rng: &mut Rng) -> bool {
-    let running: Vec<u16> = nodes.ports().into_iter().filter(|port| !stopped.contains_key(port)).collect();
+/// A random slot and some behind it, as `CLUSTER MIGRATESLOTS` takes them, which are all of one node by a reply to `CLUSTER SLOTS`, and that one's port.
+pub fn slots_to_move(map: &Reply, rng: &mut Rng) -> Option<(u16, String)> {
     let (first, count) = (rng.below(SLOTS), 1 + rng.below(SLOTS));
-    let Some(map) = running.first().and_then(|port| nodes.client(*port).try_call("CLUSTER SLOTS")) else {
-        return false;
-    };
     let bounds = |range: &[Reply]| [0, 1].map(|at| number(&range[at]).expect("a slot"));
-    let range = items(&map).iter().map(items).find(|range| {
+    let range = items(map).iter().map(items).find(|range| {
         let [from, to] = bounds(range);
         (from..=to).contains(&first)
-    });
-    let Some(range) = range else { return false };
-    let (owner, last) = (
-        number(&items(&range[2])[1]).expect("a port") as u16,
-        bounds(range)[1].min(first + count - 1).min(SLOTS - 1),
-    );
+    })?;
+    let owner = number(&items(&range[2])[1]).expect("a port") as u16;
+    let last = bounds(range)[1].min(first + count - 1).min(SLOTS - 1);
+    Some((owner, format!("SLOTSRANGE {first} {last}")))
+}
+
+/// Asks the owner of some slots to give them to another node; whether it has begun to.
+pub fn move_slots(nodes: &Nodes, stopped: &BTreeMap<u16, Instant>, rng: &mut Rng) -> bool {
+    let running: Vec<u16> = nodes.ports().into_iter().filter(|port| !stopped.contains_key(port)).collect();
+    let map = running.first().and_then(|port| nodes.client(*port).try_call("CLUSTER SLOTS"));
+    let Some((owner, slots)) = map.and_then(|map| slots_to_move(&map, rng)) else { return false };
     let others: Vec<u16> = running.iter().copied().filter(|port| *port != owner).collect();
     if others.is_empty() || !running.contains(&owner) {
         return false;
     }
     let to = nodes.id(others[rng.below(others.len() as u64) as usize]);
-    let begin = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {first} {last} NODE {to}");
-    nodes.client(owner).try_call(&begin) == Some(ok())
+    nodes.client(owner).try_call(&format!("CLUSTER MIGRATESLOTS {slots} NODE {to}")) == Some(ok())
 }
 
 #[test]

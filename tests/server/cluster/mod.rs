@@ -1,7 +1,7 @@
 //! Servers as the nodes of a cluster: made and changed by `redis-cli --cluster`, with redirections in Redis's words; slots that move
 //! under load, and nodes that are killed, stopped and started again.
 
-mod faults;
+pub mod faults;
 
 use crate::harness::{
     self, Client, EndOnDrop, Rng, Server, Way, array, bulk, bulks, error, free_port, holdfast_cluster,
@@ -19,18 +19,21 @@ use std::{
 /// Milliseconds of silence after which a node has failed, and after which a change is refused that was not decided. A busy machine is not to fail.
 const TIMEOUT: &str = "15000";
 /// The same where that is waited for.
-const SHORT_TIMEOUT: &str = "2000";
+pub const SHORT_TIMEOUT: &str = "2000";
 
 /// The nodes of a cluster, by the ports at which clients connect.
-struct Nodes(BTreeMap<u16, Server>, &'static str);
+pub struct Nodes(pub BTreeMap<u16, Server>, &'static str);
 
 impl Nodes {
     /// Starts nodes that do not know each other.
     fn start(count: usize, timeout: &'static str) -> Nodes {
+        Nodes::start_by(count, timeout, Vec::new)
+    }
+
+    /// The same with more options.
+    fn start_by<'o>(count: usize, timeout: &'static str, mut options: impl FnMut() -> Vec<&'o str>) -> Nodes {
         let mut nodes = Nodes(BTreeMap::new(), timeout);
-        (0..count).for_each(|_| {
-            nodes.add();
-        });
+        (0..count).for_each(|_| nodes.add_at(free_port(), free_port(), &options()));
         nodes
     }
 
@@ -54,7 +57,16 @@ impl Nodes {
     }
 
     fn create_with(count: usize, timeout: &'static str) -> Nodes {
-        let nodes = Nodes::start(count, timeout);
+        Nodes::create_by(count, timeout, Vec::new)
+    }
+
+    /// The same with more options.
+    pub fn create_by<'o>(
+        count: usize,
+        timeout: &'static str,
+        options: impl FnMut() -> Vec<&'o str>,
+    ) -> Nodes {
+        let nodes = Nodes::start_by(count, timeout, options);
         let addresses: Vec<String> = nodes.ports().into_iter().map(address).collect();
         let mut args = vec!["create"];
         args.extend(addresses.iter().map(String::as_str));
@@ -63,16 +75,16 @@ impl Nodes {
         nodes
     }
 
-    fn ports(&self) -> Vec<u16> {
+    pub fn ports(&self) -> Vec<u16> {
         self.0.keys().copied().collect()
     }
 
-    fn client(&self, port: u16) -> Client {
+    pub fn client(&self, port: u16) -> Client {
         self.0[&port].client()
     }
 
     /// Waits until each node knows so many, and that all slots are served.
-    fn wait_until_agreed(&self, count: usize) {
+    pub fn wait_until_agreed(&self, count: usize) {
         for &port in self.0.keys() {
             let mut client = self.client(port);
             wait_until(
@@ -86,12 +98,12 @@ impl Nodes {
         }
     }
 
-    fn id(&self, port: u16) -> String {
+    pub fn id(&self, port: u16) -> String {
         text(&self.client(port).call("CLUSTER MYID"))
     }
 
     /// The node that owns a slot.
-    fn owner(&self, slot: u16) -> u16 {
+    pub fn owner(&self, slot: u16) -> u16 {
         self.owner_by(self.ports()[0], slot)
     }
 
@@ -106,7 +118,7 @@ impl Nodes {
     }
 
     /// Kills a node and starts it again.
-    fn kill_and_restart(&mut self, port: u16) {
+    pub fn kill_and_restart(&mut self, port: u16) {
         let server = self.0.remove(&port).expect("it is one of them");
         self.0.insert(port, server.restart(Server::kill));
     }

@@ -1,20 +1,21 @@
 //! Clients execute transactions at random on keys that they share, by each of the ways that there are: single commands, pipelines, MGET, MULTI, WATCH
-//! and scripts, on keys in and out of memory, while the server is killed; or the servers of a replica set, of which those that follow are read, too.
-//! What they have found must have an order ([`history`]).
+//! and scripts, on keys in and out of memory, while the server is killed; or the servers of a replica set, of which those that follow are read, too;
+//! or the nodes of a cluster, whose slots move. What they have found must have an order ([`history`]).
 //!
 //! `HOLDFAST_SERIALIZABLE_SECONDS=600` runs the long form, `HOLDFAST_SEED=n` with the choices of another run (but not its moments).
 
+mod cluster;
 mod history;
 mod plan;
 
 use crate::harness::{
-    Client, EndOnDrop, Folder, Rng, Server, Set, bulk, long_form, seed, wait_until, written::PAUSE,
+    Client, EndOnDrop, Folder, Rng, Server, Set, bulk, long_form, ok, seed, wait_until, written::PAUSE,
 };
 use history::{Key, Op, Transaction};
 use holdfast_resp::Reply;
-use plan::{Form, Kind, Plan, Shape, is_refusal, kind, read, told};
+use plan::{Answer, Form, Kind, Plan, Refusal, Shape, kind, may_be_executed, read, refused, told};
 use std::{
-    cell::RefCell,
+    collections::BTreeMap,
     sync::atomic::{
         AtomicBool, AtomicU64, AtomicUsize,
         Ordering::{Relaxed, SeqCst},
@@ -35,6 +36,12 @@ const KEYS: [usize; 2] = [3, 40];
 const PADS: [usize; 3] = [0, 300, 3000];
 /// Transactions that are sent together, at most.
 const PIPELINE: u64 = 12;
+/// One of so many scripts is slow, with loops of so many turns, at most.
+const SLOW: u64 = 50;
+const TURNS: u64 = 2_000_000;
+/// One of so many clients that watch keys has such a pause before it writes, at most.
+const PAUSES: u64 = 20;
+const PAUSE_MS: u64 = 300;
 /// Parts that a transaction has, at most.
 const OPS: u64 = 4;
 /// Values beside the keys, which drive these from memory.
@@ -56,10 +63,17 @@ struct Common {
     added: Vec<AtomicU64>,
     connections: AtomicUsize,
     transactions: AtomicUsize,
-    /// Of the servers.
-    sockets: Vec<String>,
+    /// Of the servers: the port that redirections name, and the socket.
+    servers: Vec<(u16, String)>,
     begun: Instant,
     is_over: AtomicBool,
+}
+
+impl Common {
+    /// The server to which a redirection sends.
+    fn server(&self, port: u16) -> usize {
+        self.servers.iter().position(|(of, _)| *of == port).expect("it is one of them")
+    }
 }
 
 /// A client, and what it has done.
@@ -68,12 +82,26 @@ struct Actor<'c> {
     rng: Rng,
     /// It only reads, and of any server.
     is_reader: bool,
+    /// Connections to servers, with their numbers.
+    clients: BTreeMap<usize, (Client, usize)>,
+    /// At which server it looks for the keys of each part.
+    at: Vec<usize>,
+    /// The part of which its next transactions are.
+    part: usize,
+    /// What it is to have executed next, and where: its keys have gone there, though that one does not own them yet.
+    asks: Option<(usize, Plan)>,
     done: Vec<Transaction>,
 }
 
-impl Actor<'_> {
+impl<'c> Actor<'c> {
+    fn new(common: &'c Common, rng: Rng, is_reader: bool) -> Actor<'c> {
+        let (clients, at) = (BTreeMap::new(), vec![0; common.shape.parts()]);
+        Actor { common, rng, is_reader, clients, at, part: 0, asks: None, done: Vec::new() }
+    }
+
     fn place(&mut self) -> usize {
-        self.rng.below(self.common.added.len() as u64) as usize
+        let places = self.common.shape.places_of(self.part);
+        places.start + self.rng.below(places.len() as u64) as usize
     }
 
     fn add(&mut self) -> Op {
@@ -113,8 +141,8 @@ impl Actor<'_> {
         let (form, ops) = match self.rng.below(5) {
             0 | 1 => (Form::Single, vec![self.op()]),
             2 => {
-                let places: Vec<usize> =
-                    (0..self.common.added.len()).filter(|place| kind(*place).is_string()).collect();
+                let places = self.common.shape.places_of(self.part);
+                let places: Vec<usize> = places.filter(|place| kind(*place).is_string()).collect();
                 let ops = (0..count).map(|_| {
                     let place = places[self.rng.below(places.len() as u64) as usize];
                     read(self.key(place))
@@ -122,36 +150,48 @@ impl Actor<'_> {
                 (Form::Mget, ops.collect())
             }
             3 => (Form::Multi, (0..count).map(|_| self.op()).collect()),
-            _ => (Form::Script, (0..count).map(|_| self.op()).collect()),
+            _ => {
+                let turns = if self.rng.one_in(SLOW) { self.rng.below(TURNS) } else { 0 };
+                (Form::Script(turns), (0..count).map(|_| self.op()).collect())
+            }
         };
-        Plan { form, ops, shape: self.common.shape }
+        Plan { form, ops, shape: self.common.shape, asks: false }
     }
 
-    /// Notes a transaction that has ended now; or whose reply was lost, if it may have been executed.
-    fn note(&mut self, connection: usize, began: Duration, plan: &Plan, ops: Option<Vec<Op>>) {
-        let ended = ops.is_some().then(|| self.common.begun.elapsed());
+    /// Notes what has become of a transaction that has ended now.
+    fn note(&mut self, connection: usize, began: Duration, plan: &Plan, answer: &Answer) {
         // Of a counter it is not known what was added.
         let is_known = |op: &&Op| match op {
             Op::Add(key, _) => kind(*key) != Kind::Counter,
             op => matches!(op, Op::Set(..)),
         };
-        let adds = || plan.ops.iter().filter(is_known).cloned().collect();
-        let (is_current, ops) = (!self.is_reader, ops.unwrap_or_else(adds));
+        let (ended, ops) = match answer {
+            Answer::Done(ops) => (Some(self.common.begun.elapsed()), ops.clone()),
+            Answer::Refused(_) => return,
+            Answer::Lost => (None, plan.ops.iter().filter(is_known).cloned().collect()),
+        };
         if ops.is_empty() {
             return;
         }
-        self.done.push(Transaction { began, ended, connection, is_current, ops });
+        self.done.push(Transaction { began, ended, connection, is_current: !self.is_reader, ops });
         if self.common.transactions.fetch_add(1, Relaxed) >= TRANSACTIONS {
             self.common.is_over.store(true, SeqCst);
         }
     }
 
-    /// A connection to a server that leads, or to any if it only reads.
-    fn connect(&mut self) -> Option<Client> {
-        let sockets = &self.common.sockets;
-        let mut client = Client::connect(&sockets[self.rng.below(sockets.len() as u64) as usize]).ok()?;
+    fn any_server(&mut self) -> usize {
+        self.rng.below(self.common.servers.len() as u64) as usize
+    }
+
+    /// A connection to a server that leads, or to any if it only reads, and its number.
+    fn connect(&mut self, server: usize) -> Option<(Client, usize)> {
+        let mut client = Client::connect(&self.common.servers[server].1).ok()?;
         let Reply::Array(role) = client.try_call("ROLE")? else { return None };
-        (self.is_reader || role[0] == bulk("master")).then_some(client)
+        if self.is_reader && client.try_call("READONLY")? != ok() {
+            return None;
+        }
+        let number = self.common.connections.fetch_add(1, Relaxed);
+        (self.is_reader || role[0] == bulk("master")).then_some((client, number))
     }
 
     /// Executes transactions until that is over.
@@ -159,77 +199,135 @@ impl Actor<'_> {
         let common = self.common;
         let _end = EndOnDrop(&common.is_over);
         while !common.is_over.load(Relaxed) {
-            let Some(mut client) = self.connect() else {
-                thread::sleep(PAUSE);
-                continue;
-            };
-            let connection = common.connections.fetch_add(1, Relaxed);
-            while !common.is_over.load(Relaxed) {
-                let goes_on = match !self.is_reader && self.rng.one_in(5) {
-                    true => self.watch(&mut client, connection),
-                    false => self.send(&mut client, connection),
-                };
-                if goes_on.is_none() {
-                    thread::sleep(PAUSE);
-                    break;
-                }
+            if self.asks.is_none() {
+                self.part = self.rng.below(common.shape.parts() as u64) as usize;
+            }
+            if self.asks.is_none() && !self.is_reader && self.rng.one_in(5) {
+                self.execute(Actor::watch);
+            } else {
+                let count = 1 + self.rng.below(PIPELINE);
+                let plans = (0..count).map(|_| self.plan()).collect();
+                self.execute(|actor, client, connection| actor.send(client, connection, plans));
             }
         }
     }
 
-    /// Sends some transactions together; `None`: the connection is lost.
-    fn send(&mut self, client: &mut Client, connection: usize) -> Option<()> {
-        let plans: Vec<Plan> = (0..1 + self.rng.below(PIPELINE)).map(|_| self.plan()).collect();
+    /// Has something executed at the server where the keys of a part are looked for, and goes by the answer; or first what it asks for elsewhere.
+    fn execute(&mut self, f: impl FnOnce(&mut Self, &mut Client, usize) -> Answer) {
+        let (server, asked) = match self.asks.take() {
+            Some((server, plan)) => (server, Some(plan)),
+            None => (self.at[self.part], None),
+        };
+        let link = self.clients.remove(&server).or_else(|| self.connect(server));
+        let Some((mut client, connection)) = link else {
+            self.at[self.part] = self.any_server();
+            return thread::sleep(PAUSE);
+        };
+        let answer = match asked {
+            Some(plan) => self.send(&mut client, connection, vec![plan]),
+            None => f(self, &mut client, connection),
+        };
+        if !matches!(answer, Answer::Lost) {
+            self.clients.insert(server, (client, connection));
+        }
+        match answer {
+            Answer::Done(_) | Answer::Refused(Refusal::Changed | Refusal::Ask(_)) => {}
+            Answer::Refused(Refusal::Moved(port)) if !self.is_reader => {
+                self.at[self.part] = self.common.server(port);
+            }
+            _ => {
+                self.at[self.part] = self.any_server();
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Sends some transactions together; the answer to one that was not executed, if there is one.
+    fn send(&mut self, client: &mut Client, connection: usize, plans: Vec<Plan>) -> Answer {
         let mut request = Vec::new();
         plans.iter().for_each(|plan| plan.write(&mut request));
         let began = self.common.begun.elapsed();
-        let mut is_there = client.try_send(&request).is_ok();
-        for plan in &plans {
-            let ops = if is_there { plan.read(client) } else { None };
-            is_there = ops.is_some();
-            self.note(connection, began, plan, ops);
+        let mut last = match client.try_send(&request) {
+            Ok(()) => Answer::Done(Vec::new()),
+            Err(_) => Answer::Lost,
+        };
+        for plan in plans {
+            let answer = if let Answer::Lost = last { Answer::Lost } else { plan.read(client) };
+            self.note(connection, began, &plan, &answer);
+            if let Answer::Refused(Refusal::Ask(port)) = answer {
+                self.asks = Some((self.common.server(port), Plan { asks: true, ..plan }));
+            }
+            if !matches!(answer, Answer::Done(_)) {
+                last = answer;
+            }
         }
-        is_there.then_some(())
+        last
     }
 
     /// Reads keys, and then adds elements to some if those that were read have not changed.
-    fn watch(&mut self, client: &mut Client, connection: usize) -> Option<()> {
-        let began = self.common.begun.elapsed();
+    fn watch(&mut self, client: &mut Client, connection: usize) -> Answer {
+        let (began, shape) = (self.common.begun.elapsed(), self.common.shape);
         let reads: Vec<Op> = (0..1 + self.rng.below(OPS)).map(|_| self.read()).collect();
         let mut found = Vec::new();
-        for read in &reads {
-            let command = self.common.shape.command(read);
-            client.try_call(&format!("WATCH {}", command.split_whitespace().nth(1).expect("a name")))?;
+        let commands: Vec<String> = reads.iter().map(|read| shape.command(read)).collect();
+        let name = |command: &String| command.split_whitespace().nth(1).expect("a name").to_owned();
+        let watch = format!("WATCH {}", commands.iter().map(name).collect::<Vec<_>>().join(" "));
+        let Some(reply) = client.try_call(&watch) else { return Answer::Lost };
+        if let Some(refusal) = refused(&reply) {
+            return Answer::Refused(refusal);
         }
-        for read in &reads {
-            let reply =
-                client.try_call(&self.common.shape.command(read)).filter(|reply| !is_refusal(reply))?;
+        for (read, command) in reads.iter().zip(&commands) {
+            let reply = client.try_call(command).filter(|reply| !may_be_executed(reply));
+            let Some(reply) = reply else { return Answer::Lost };
+            if let Some(refusal) = refused(&reply) {
+                return client.try_call("UNWATCH").map_or(Answer::Lost, |_| Answer::Refused(refusal));
+            }
             found.push(told(read, &reply));
         }
+        if self.rng.one_in(PAUSES) {
+            thread::sleep(Duration::from_millis(self.rng.below(PAUSE_MS)));
+        }
         let ops: Vec<Op> = (0..1 + self.rng.below(OPS)).map(|_| self.op()).collect();
-        let plan = Plan { form: Form::Multi, ops, shape: self.common.shape };
+        let plan = Plan { form: Form::Multi, ops, shape, asks: false };
         let mut request = Vec::new();
         plan.write(&mut request);
-        let ops = client.try_send(&request).ok().and_then(|()| plan.read(client));
-        if ops.as_ref().is_some_and(Vec::is_empty) {
-            return Some(());
+        let answer = client.try_send(&request).map_or(Answer::Lost, |()| plan.read(client));
+        let answer = match answer {
+            Answer::Done(ops) => Answer::Done([found, ops].concat()),
+            answer => answer,
+        };
+        self.note(connection, began, &plan, &answer);
+        answer
+    }
+
+    /// Reads all that keys have in the end.
+    fn read_all(&mut self) {
+        let common = self.common;
+        let keys = common.added.iter().enumerate().flat_map(|(place, added)| {
+            (0..=added.load(Relaxed) / ELEMENTS).map(move |nth| common.shape.key(place, nth))
+        });
+        for key in keys {
+            self.part = common.shape.part(key);
+            let before = self.done.len();
+            let plan = || Plan { form: Form::Single, ops: vec![read(key)], shape: common.shape, asks: false };
+            let is_read = || {
+                self.execute(|actor, client, connection| actor.send(client, connection, vec![plan()]));
+                self.done.len() > before
+            };
+            wait_until(|| format!("key {key} is read"), is_read);
         }
-        let ops = ops.map(|ops| [found, ops].concat());
-        let is_there = ops.is_some();
-        self.note(connection, began, &plan, ops);
-        is_there.then_some(())
     }
 }
 
 /// Writes and reads values, which drive others from memory.
 fn drive_out(common: &Common, rng: Rng) {
     let _end = EndOnDrop(&common.is_over);
-    let (mut actor, value) =
-        (Actor { common, rng, is_reader: false, done: Vec::new() }, "v".repeat(OTHER_BYTES));
+    let (mut actor, value) = (Actor::new(common, rng, false), "v".repeat(OTHER_BYTES));
     while !common.is_over.load(Relaxed) {
         thread::sleep(PAUSE);
-        let Some(mut client) = actor.connect() else { continue };
-        while !common.is_over.load(Relaxed) {
+        let server = actor.any_server();
+        let Some((mut client, _)) = actor.connect(server) else { continue };
+        while !common.is_over.load(Relaxed) && !actor.rng.one_in(1000) {
             let nth = actor.rng.below(OTHERS);
             let (set, get) = (format!("SET other:{nth} {value}"), format!("GET other:{nth}"));
             if client.try_call(if actor.rng.one_in(2) { &set } else { &get }).is_none() {
@@ -247,33 +345,27 @@ fn options(rng: &mut Rng, maxmemory: [&'static str; 2]) -> [&'static str; 6] {
     ["--workers", workers, "--io-uring", io_uring, "--maxmemory", maxmemory[rng.below(2) as usize]]
 }
 
-/// A history of clients, of which so many only read, of servers with these sockets. `ail` does something to these, and `last` is a connection to one
-/// that leads in the end.
+/// A history of clients, of which so many only read, of these servers. `ail` does something to these.
 fn run(
-    sockets: Vec<String>,
-    readers: u64,
+    servers: Vec<(u16, String)>,
+    (readers, has_tags): (u64, bool),
     length: Duration,
     rng: &mut Rng,
     mut ail: impl FnMut(&mut Rng),
-    last: impl Fn() -> Client,
 ) -> Vec<Transaction> {
-    let shape = Shape { keys: KEYS[rng.below(2) as usize], pad: PADS[rng.below(3) as usize] };
+    let (keys, pad) = (KEYS[rng.below(2) as usize], PADS[rng.below(3) as usize]);
+    let shape = Shape { keys, pad, has_tags };
     let common = Common {
         shape,
         added: (0..shape.places()).map(|_| AtomicU64::new(0)).collect(),
         connections: AtomicUsize::new(0),
         transactions: AtomicUsize::new(0),
-        sockets,
+        servers,
         begun: Instant::now(),
         is_over: AtomicBool::new(false),
     };
-    let actor = |nth: u64| Actor {
-        common: &common,
-        rng: Rng(rng.draw()),
-        is_reader: nth < readers,
-        done: Vec::new(),
-    };
-    let mut actors: Vec<Actor> = (0..readers + CLIENTS).map(actor).collect();
+    let mut actors: Vec<Actor> =
+        (0..readers + CLIENTS).map(|nth| Actor::new(&common, Rng(rng.draw()), nth < readers)).collect();
     thread::scope(|scope| {
         let _end = EndOnDrop(&common.is_over);
         let other = Rng(rng.draw());
@@ -285,28 +377,10 @@ fn run(
             ail(rng);
         }
     });
-    let mut history: Vec<Transaction> = actors.into_iter().flat_map(|actor| actor.done).collect();
-    let keys = common.added.iter().enumerate().flat_map(|(place, added)| {
-        (0..=added.load(Relaxed) / ELEMENTS).map(move |nth| shape.key(place, nth))
-    });
-    let reads: Vec<Op> = keys.map(read).collect();
-    let (mut began, mut found) = (common.begun.elapsed(), None);
-    wait_until(
-        || "all is read".into(),
-        || {
-            // Who leads may be about to lead no more.
-            let mut client = last();
-            let mut call =
-                |read: &Op| client.try_call(&shape.command(read)).filter(|reply| !is_refusal(reply));
-            began = common.begun.elapsed();
-            found = reads.iter().map(|read| Some(told(read, &call(read)?))).collect::<Option<Vec<Op>>>();
-            found.is_some()
-        },
-    );
-    let ops = found.expect("it was waited for");
-    let (ended, connection) = (Some(common.begun.elapsed()), common.connections.load(Relaxed));
-    history.push(Transaction { began, ended, connection, is_current: true, ops });
-    history
+    let mut last = Actor::new(&common, Rng(rng.draw()), false);
+    last.read_all();
+    actors.push(last);
+    actors.into_iter().flat_map(|actor| actor.done).collect()
 }
 
 /// Histories one after another, for as long as the test takes.
@@ -325,18 +399,41 @@ fn check(mut history: impl FnMut(Duration, &mut Rng) -> Vec<Transaction>) {
     }
 }
 
+/// Kills a server of a set, stops it, or has another one lead.
+fn ail_set(set: &mut Set, rng: &mut Rng) {
+    let (at, away) = (rng.below(3) as usize, Duration::from_millis(rng.below(AWAY_MS)));
+    match rng.below(3) {
+        0 => {
+            let folder = set.kill(at);
+            thread::sleep(away);
+            set.start_in(at, folder);
+        }
+        1 => {
+            let server = set.servers[at].as_ref().expect("it runs");
+            server.signal("STOP");
+            thread::sleep(away);
+            server.signal("CONT");
+        }
+        _ => {
+            if let Some((_, mut leader)) = set.leading(0..3) {
+                // It may lead no more.
+                let _ = leader.try_call("FAILOVER");
+            }
+        }
+    }
+}
+
 #[test]
 fn transactions_have_an_order() {
     check(|length, rng| {
-        let server = RefCell::new(Some(Server::start_in(Folder::new(), &options(rng, ["64mb", "0"]))));
-        let running = || server.borrow_mut().take().expect("it runs");
-        let socket = server.borrow().as_ref().expect("it runs").folder().join("socket");
+        let mut server = Some(Server::start_in(Folder::new(), &options(rng, ["64mb", "0"])));
+        let servers = server.iter().map(|server| (0, server.folder().join("socket"))).collect();
         let ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
-            let folder = running().kill();
-            server.replace(Some(Server::start_in(folder, &options(rng, ["64mb", "0"]))));
+            let folder = server.take().expect("it runs").kill();
+            server = Some(Server::start_in(folder, &options(rng, ["64mb", "0"])));
         };
-        run(vec![socket], 0, length, rng, ail, || server.borrow().as_ref().expect("it runs").client())
+        run(servers, (0, false), length, rng, ail)
     });
 }
 
@@ -349,33 +446,13 @@ fn transactions_of_a_replica_set_have_an_order() {
             set.options[at].extend(options(rng, ["128mb", "0"]).map(str::to_owned));
             set.start_in(at, Folder::new());
         }
-        let sockets = set.servers.iter().flatten().map(|server| server.folder().join("socket")).collect();
+        let servers =
+            set.servers.iter().flatten().map(|server| (0, server.folder().join("socket"))).collect();
         set.leader();
-        let set = RefCell::new(set);
         let ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
-            let (at, away) = (rng.below(3) as usize, Duration::from_millis(rng.below(AWAY_MS)));
-            let mut set = set.borrow_mut();
-            match rng.below(3) {
-                0 => {
-                    let folder = set.kill(at);
-                    thread::sleep(away);
-                    set.start_in(at, folder);
-                }
-                1 => {
-                    let server = set.servers[at].as_ref().expect("it runs");
-                    server.signal("STOP");
-                    thread::sleep(away);
-                    server.signal("CONT");
-                }
-                _ => {
-                    if let Some((_, mut leader)) = set.leading(0..3) {
-                        // It may lead no more.
-                        let _ = leader.try_call("FAILOVER");
-                    }
-                }
-            }
+            ail_set(&mut set, rng);
         };
-        run(sockets, READERS, length, rng, ail, || set.borrow().leader().1)
+        run(servers, (READERS, false), length, rng, ail)
     });
 }

@@ -1,18 +1,32 @@
 //! Transactions on keys of all kinds: as commands, and what their replies say.
 
 use super::history::{Element, Key, Op, Rule};
-use crate::harness::{Client, items, number, text};
+use crate::{
+    cluster::faults::SLOTS,
+    harness::{Client, is_error, items, number, text},
+};
 use holdfast_resp::{Reply, write_command};
-use std::{collections::BTreeSet, slice};
+use holdfast_store::hash_slot;
+use std::{collections::BTreeSet, ops::Range, slice, sync::LazyLock};
 
-/// Executes commands, of which each is its count of words, and these.
-const SCRIPT: &str = "local replies, at = {}, 1
+/// Tags of the slots that move, as many as there may be.
+static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let tags = (0..).map(|n| format!("{{{n}}}"));
+    tags.filter(|tag| u64::from(hash_slot(tag.as_bytes())) < SLOTS).take(40).collect()
+});
+
+/// Executes commands, of which each is its count of words, and these, and takes some time before each.
+const SCRIPT: &str = "local replies, at = {}, 2
 while ARGV[at] do
+  for turn = 1, ARGV[1] do end
   local count = tonumber(ARGV[at])
   replies[#replies + 1] = redis.call(unpack(ARGV, at + 1, at + count))
   at = at + count + 1
 end
 return replies";
+
+/// How long a stream that is read waits for its first entry.
+const BLOCK_MS: u64 = 5;
 
 /// How a key holds its elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,6 +84,8 @@ pub struct Shape {
     pub keys: usize,
     /// Bytes that an element has more than it needs.
     pub pad: usize,
+    /// Whether the names of keys have tags, a key of each kind the same one. Else each may be of any slot.
+    pub has_tags: bool,
 }
 
 impl Shape {
@@ -77,9 +93,30 @@ impl Shape {
         KINDS.len() * self.keys
     }
 
+    /// How many parts keys are in, of one of which a transaction is.
+    pub fn parts(self) -> usize {
+        if self.has_tags { self.keys } else { 1 }
+    }
+
+    /// The places of a part.
+    pub fn places_of(self, part: usize) -> Range<usize> {
+        let count = self.places() / self.parts();
+        part * count..(part + 1) * count
+    }
+
+    /// The part that a key is of.
+    pub fn part(self, key: Key) -> usize {
+        key % self.places() / (self.places() / self.parts())
+    }
+
     /// The n-th key that takes a place.
     pub fn key(self, place: usize, nth: u64) -> Key {
         nth as usize * self.places() + place
+    }
+
+    fn name(self, key: Key) -> String {
+        let tag = if self.has_tags { &TAGS[self.part(key)] } else { "" };
+        format!("{tag}{:?}:{key}", kind(key))
     }
 
     /// The command that executes a part of a transaction.
@@ -88,7 +125,7 @@ impl Shape {
             Op::Add(key, n) | Op::Set(key, n) | Op::Look(key, n, _) => (*key, *n),
             Op::Read(key, _) | Op::Get(key, _) => (*key, 0),
         };
-        let (name, pad) = (name(key), "x".repeat(self.pad));
+        let (name, pad) = (self.name(key), "x".repeat(self.pad));
         match (op, kind(key)) {
             (Op::Add(..), Kind::List) => format!("RPUSH {name} {n}:{pad}"),
             (Op::Add(..), Kind::Stream) => format!("XADD {name} * n {n}:{pad}"),
@@ -117,10 +154,6 @@ impl Shape {
 
 pub fn kind(key: Key) -> Kind {
     KINDS[key % KINDS.len()]
-}
-
-fn name(key: Key) -> String {
-    format!("{:?}:{key}", kind(key))
 }
 
 /// A read of all that a key has.
@@ -173,7 +206,8 @@ pub enum Form {
     /// Reads of strings.
     Mget,
     Multi,
-    Script,
+    /// Before each of its parts a loop has so many turns.
+    Script(u64),
 }
 
 /// A transaction that is to be executed.
@@ -184,6 +218,31 @@ pub struct Plan {
     pub ops: Vec<Op>,
     /// Of its keys.
     pub shape: Shape,
+    /// Whether the keys are asked for where they go.
+    pub asks: bool,
+}
+
+/// What has become of it.
+pub enum Answer {
+    /// It was executed, and did this.
+    Done(Vec<Op>),
+    /// It was not executed.
+    Refused(Refusal),
+    /// Its reply, or what that says, does not tell.
+    Lost,
+}
+
+/// Why it was not.
+#[derive(Clone, Copy, Debug)]
+pub enum Refusal {
+    /// A key has changed that is watched.
+    Changed,
+    /// The keys are where this port is.
+    Moved(u16),
+    /// The keys may be where this port is by now.
+    Ask(u16),
+    /// Some are there and some elsewhere, or nobody knows.
+    Later,
 }
 
 impl Plan {
@@ -192,8 +251,16 @@ impl Plan {
         let mut write = |command: &str| {
             write_command(request, &command.split_whitespace().collect::<Vec<_>>());
         };
+        if self.asks {
+            write("ASKING");
+        }
         match self.form {
-            Form::Single => write(&commands[0]),
+            Form::Single => match &self.ops[0] {
+                Op::Read(key, _) if kind(*key) == Kind::Stream => {
+                    write(&format!("XREAD BLOCK {BLOCK_MS} STREAMS {} 0", self.shape.name(*key)));
+                }
+                _ => write(&commands[0]),
+            },
             Form::Mget => {
                 let names = commands.iter().map(|command| command.split_whitespace().last().expect("a name"));
                 write(&format!("MGET {}", names.collect::<Vec<_>>().join(" ")));
@@ -203,12 +270,13 @@ impl Plan {
                 commands.iter().for_each(|command| write(command));
                 write("EXEC");
             }
-            Form::Script => {
+            Form::Script(turns) => {
                 let words: Vec<Vec<&str>> =
                     commands.iter().map(|command| command.split_whitespace().collect()).collect();
                 let keys: BTreeSet<&str> = words.iter().map(|words| words[1]).collect();
                 let mut args: Vec<String> = vec!["EVAL".into(), SCRIPT.into(), keys.len().to_string()];
                 args.extend(keys.into_iter().map(str::to_owned));
+                args.push(turns.to_string());
                 for words in words {
                     args.push(words.len().to_string());
                     args.extend(words.into_iter().map(str::to_owned));
@@ -218,28 +286,62 @@ impl Plan {
         }
     }
 
-    /// What its replies say: nothing if it was not executed, since a key has changed that is watched. `None`: they are lost.
-    pub fn read(&self, client: &mut Client) -> Option<Vec<Op>> {
-        if let Form::Multi = self.form {
-            // OK, and QUEUED for each.
-            for _ in 0..=self.ops.len() {
-                client.try_reply()?;
-            }
+    /// What its replies say.
+    pub fn read(&self, client: &mut Client) -> Answer {
+        let mut refusal = None;
+        // OK to ASKING; OK to MULTI, and QUEUED for each.
+        let before =
+            usize::from(self.asks) + if let Form::Multi = self.form { 1 + self.ops.len() } else { 0 };
+        for _ in 0..before {
+            let Some(reply) = client.try_reply() else { return Answer::Lost };
+            refusal = refusal.or(refused(&reply));
         }
-        let reply = client.try_reply().filter(|reply| !is_refusal(reply))?;
+        let Some(reply) = client.try_reply() else { return Answer::Lost };
+        if let Some(refusal) = refusal {
+            assert!(is_error(&reply, "EXECABORT"), "{refusal:?}, and {:?}: {reply:?}", self.ops);
+            return Answer::Refused(refusal);
+        }
+        if let Some(refusal) = refused(&reply) {
+            return Answer::Refused(refusal);
+        }
+        if may_be_executed(&reply) {
+            return Answer::Lost;
+        }
+        let reply = match (self.form, &self.ops[0], reply) {
+            // Of XREAD, as XRANGE has it.
+            (Form::Single, Op::Read(key, _), Reply::Array(mut streams)) if kind(*key) == Kind::Stream => {
+                let Some(Reply::Array(mut stream)) = streams.pop() else { panic!("{streams:?}") };
+                stream.pop().expect("its entries")
+            }
+            (.., reply) => reply,
+        };
         let replies = match (self.form, &reply) {
             (Form::Single, reply) => slice::from_ref(reply),
             (_, Reply::Array(replies)) => replies,
-            (Form::Multi, Reply::Null) => return Some(Vec::new()),
+            (Form::Multi, Reply::Null) => return Answer::Refused(Refusal::Changed),
             (form, reply) => panic!("{form:?} {:?}: {reply:?}", self.ops),
         };
         assert_eq!(replies.len(), self.ops.len(), "{:?}: {replies:?}", self.ops);
-        Some(self.ops.iter().zip(replies).map(|(op, reply)| told(op, reply)).collect())
+        Answer::Done(self.ops.iter().zip(replies).map(|(op, reply)| told(op, reply)).collect())
+    }
+}
+
+/// Whether a node does not execute a command, nor a transaction with it.
+pub fn refused(reply: &Reply) -> Option<Refusal> {
+    let Reply::Error(why) = reply else { return None };
+    let why = String::from_utf8_lossy(why);
+    let mut words = why.split(' ');
+    let word = words.next();
+    let port = words.next_back().and_then(|address| address.rsplit(':').next()?.parse().ok());
+    match (word, port) {
+        (Some("MOVED"), Some(port)) => Some(Refusal::Moved(port)),
+        (Some("ASK"), Some(port)) => Some(Refusal::Ask(port)),
+        (Some("TRYAGAIN" | "CLUSTERDOWN"), _) => Some(Refusal::Later),
+        _ => None,
     }
 }
 
 /// Whether a server does not execute commands, or not any more: whatever was sent may have been executed.
-pub fn is_refusal(reply: &Reply) -> bool {
-    let Reply::Error(why) = reply else { return false };
-    ["READONLY", "MASTERDOWN", "LOADING", "EXECABORT"].iter().any(|word| why.starts_with(word.as_bytes()))
+pub fn may_be_executed(reply: &Reply) -> bool {
+    ["READONLY", "MASTERDOWN", "LOADING", "EXECABORT"].iter().any(|word| is_error(reply, word))
 }

@@ -1,0 +1,154 @@
+//! The same of clusters, whose slots move as a whole and key by key, while nodes are killed and stopped.
+
+use super::{AWAY_MS, LIFE_MS, READERS, TIMEOUT, ail_set, check, options, run};
+use crate::{
+    cluster::{
+        Nodes, SHORT_TIMEOUT,
+        faults::{SLOTS, move_slots, slots_to_move},
+    },
+    cluster_sets::Cluster,
+    harness::{Client, Rng, is_error, items, ok, text, wait_until},
+};
+use holdfast_resp::Reply;
+use std::{collections::BTreeMap, thread, time::Duration};
+
+const NODES: usize = 3;
+/// Keys of a slot that are moved at a time, at most.
+const KEYS: u64 = 4;
+
+/// A slot that moves key by key, from one of some nodes to another.
+struct Move<N> {
+    slot: u64,
+    from: N,
+    to: N,
+    /// Both know that it moves.
+    is_begun: bool,
+    /// It does not after all.
+    is_refused: bool,
+}
+
+impl<N: Copy> Move<N> {
+    fn new(slot: u64, from: N, to: N) -> Move<N> {
+        Move { slot, from, to, is_begun: false, is_refused: false }
+    }
+
+    /// Has a node decide on something; `None`: whether it has is not known.
+    fn tell(&self, mut client: Client, what: &str) -> Option<Reply> {
+        let reply = client.try_call(&format!("CLUSTER SETSLOT {} {what}", self.slot))?;
+        (!is_error(&reply, "CLUSTERDOWN")).then_some(reply)
+    }
+
+    /// Takes the next step, of which none is taken before it is known what became of the one before; whether it is at its end. `client` connects to a node.
+    fn go_on(&mut self, client: impl Fn(N) -> Option<Client>, rng: &mut Rng) -> Option<bool> {
+        let (mut source, mut target) = (client(self.from)?, client(self.to)?);
+        let [from, to] = [&mut source, &mut target].map(|client| client.try_call("CLUSTER MYID"));
+        let (from, to) = (text(&from?), text(&to?));
+        if self.is_refused {
+            return Some(self.tell(target, "STABLE")? == ok());
+        }
+        if !self.is_begun {
+            self.is_refused = self.tell(target, &format!("IMPORTING {from}"))? != ok()
+                || self.tell(source, &format!("MIGRATING {to}"))? != ok();
+            self.is_begun = !self.is_refused;
+            return Some(false);
+        }
+        let count = 1 + rng.below(KEYS);
+        let keys = source.try_call(&format!("CLUSTER GETKEYSINSLOT {} {count}", self.slot))?;
+        if is_error(&keys, "") {
+            return None;
+        }
+        let keys: Vec<String> = items(&keys).iter().map(text).collect();
+        if keys.is_empty() {
+            let owned = format!("NODE {to}");
+            return Some(self.tell(target, &owned)? == ok() && self.tell(source, &owned)? == ok());
+        }
+        let port = text(&items(&target.try_call("CONFIG GET port")?)[1]);
+        // A failure of the other node is one that comes again.
+        source.try_call(&format!("MIGRATE 127.0.0.1 {port} \"\" 0 1000 KEYS {}", keys.join(" ")))?;
+        Some(false)
+    }
+}
+
+#[test]
+fn transactions_of_a_cluster_have_an_order() {
+    check(|length, rng| {
+        let mut nodes = Nodes::create_by(NODES, SHORT_TIMEOUT, || options(rng, ["64mb", "0"]).to_vec());
+        let servers = nodes.0.iter().map(|(port, server)| (*port, server.folder().join("socket"))).collect();
+        let ports = nodes.ports();
+        let (mut moved, mut by_keys, mut half) = (0, 0, None);
+        let history = run(servers, (0, true), length, rng, |rng| {
+            thread::sleep(Duration::from_millis(rng.below(LIFE_MS / 25)));
+            let port = ports[rng.below(NODES as u64) as usize];
+            match rng.below(16) {
+                0 => nodes.kill_and_restart(port),
+                1 => {
+                    nodes.0[&port].signal("STOP");
+                    thread::sleep(Duration::from_millis(rng.below(3 * AWAY_MS)));
+                    nodes.0[&port].signal("CONT");
+                }
+                2..8 => moved += u32::from(move_slots(&nodes, &BTreeMap::new(), rng)),
+                _ => {
+                    let to = ports[rng.below(NODES as u64) as usize];
+                    let by_key = half.get_or_insert_with(|| Move::new(rng.below(SLOTS), port, to));
+                    if by_key.go_on(|port| Some(nodes.client(port)), rng) == Some(true) {
+                        by_keys += u32::from(by_key.is_begun);
+                        half = None;
+                    }
+                }
+            }
+        });
+        println!("{moved} transfers, {by_keys} slots key by key");
+        history
+    });
+}
+
+/// Asks who leads the set that owns some slots to give them to the other one; `None`: it has not begun to.
+fn move_slots_of_sets(cluster: &Cluster, rng: &mut Rng) -> Option<()> {
+    let (_, mut any) = cluster.sets[0].leading(0..3)?;
+    let (owner, slots) = slots_to_move(&any.try_call("CLUSTER SLOTS")?, rng)?;
+    let from = usize::from((0..3).all(|at| cluster.port(0, at) != owner));
+    let [source, target] = [from, 1 - from].map(|set| cluster.sets[set].leading(0..3));
+    let to = text(&target?.1.try_call("CLUSTER MYID")?);
+    let begun = source?.1.try_call(&format!("CLUSTER MIGRATESLOTS {slots} NODE {to}"))?;
+    (begun == ok()).then_some(())
+}
+
+#[test]
+fn transactions_of_a_cluster_of_sets_have_an_order() {
+    check(|length, rng| {
+        let more = |_| {
+            let mut words = vec!["--replica-set-timeout", TIMEOUT];
+            words.extend(options(rng, ["128mb", "0"]));
+            words.into_iter().map(str::to_owned).collect()
+        };
+        let mut cluster = Cluster::start_by(2, more);
+        let servers = cluster.clients().into_iter().map(|(set, at, _)| {
+            let server = cluster.sets[set].servers[at].as_ref().expect("it runs");
+            (cluster.port(set, at), server.folder().join("socket"))
+        });
+        let servers = servers.collect();
+        let (mut moved, mut by_keys, mut half) = (0, 0, None);
+        let history = run(servers, (READERS, true), length, rng, |rng| {
+            thread::sleep(Duration::from_millis(rng.below(LIFE_MS / 10)));
+            match rng.below(8) {
+                0 => ail_set(&mut cluster.sets[rng.below(2) as usize], rng),
+                1..4 => moved += u32::from(move_slots_of_sets(&cluster, rng).is_some()),
+                _ => {
+                    let client = |set: usize| cluster.sets[set].leading(0..3).map(|(_, client)| client);
+                    let (slot, from) = (rng.below(SLOTS), rng.below(2) as usize);
+                    let by_key = half.get_or_insert_with(|| Move::new(slot, from, 1 - from));
+                    if by_key.go_on(client, rng) == Some(true) {
+                        by_keys += u32::from(by_key.is_begun);
+                        half = None;
+                    }
+                }
+            }
+        });
+        println!("{moved} transfers, {by_keys} slots key by key");
+        wait_until(
+            || "a leader of each".into(),
+            || cluster.sets.iter().all(|set| set.leading(0..3).is_some()),
+        );
+        history
+    });
+}
