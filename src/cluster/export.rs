@@ -352,7 +352,7 @@ pub fn write_map_of_data(server: &Server, data: MapOfData, is_over: &AtomicBool)
     true
 }
 
-/// Removes keys of slots that are not this node's until none is left, durably; false: the server ends.
+/// Removes what is left of slots that are not this node's until there is nothing, durably; false: the server ends.
 pub fn clear(server: &Arc<Server>, slots: &Slots, is_over: &AtomicBool) -> bool {
     // What was begun when they were still on their way here.
     server.workers_have_passed().blocking_recv();
@@ -372,9 +372,12 @@ pub fn clear(server: &Arc<Server>, slots: &Slots, is_over: &AtomicBool) -> bool 
                         continue;
                     }
                 };
+                // That they are gone may be decided late, when they are looked for once more, and then the slots may come again.
                 let removed = |key: &[u8]| {
                     store.run(&[key], |_, writes| {
-                        writes.remove(db, key);
+                        if server.cluster.view().leaves(hash_slot(key)) {
+                            writes.remove(db, key);
+                        }
                         Ok(())
                     })
                 };
