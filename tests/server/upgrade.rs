@@ -16,9 +16,10 @@ use std::{
 };
 
 /// A server that others take over from, one after another. The last of them ends with it.
-struct Dynasty {
-    first: Server,
+pub struct Dynasty {
     last: Last,
+    // After the last, which is told by a file in its folder.
+    first: Server,
 }
 
 /// The process that serves, by its file. It does not outlive the test.
@@ -50,7 +51,11 @@ impl Dynasty {
     }
 
     fn start(options: &[&str]) -> Dynasty {
-        let folder = Folder::new();
+        Dynasty::start_in(Folder::new(), options)
+    }
+
+    /// The same with data that are there.
+    pub fn start_in(folder: Folder, options: &[&str]) -> Dynasty {
         let pid_file = folder.join("pid");
         let first = Server::start_in(folder, &[&["--pidfile", &pid_file], options].concat());
         Dynasty::of(first, pid_file)
@@ -82,8 +87,21 @@ impl Dynasty {
         signal(self.pid(), name);
     }
 
+    /// Its folder.
+    pub fn folder(&self) -> &Folder {
+        self.first.folder()
+    }
+
+    /// Kills the one that serves.
+    pub fn kill(self) -> Folder {
+        let last = self.pid();
+        self.signal("KILL");
+        wait_until(|| "it is gone".into(), || !is_there(last));
+        self.first.kill()
+    }
+
     /// Has another process take over.
-    fn upgrade(&self) {
+    pub fn upgrade(&self) {
         let before = self.pid();
         self.signal("USR2");
         wait_until(

@@ -75,7 +75,12 @@ impl Redis {
 
     /// A new connection.
     pub fn client(&self) -> Client {
-        Client::connect(&self.folder.join("redis")).expect("a connection")
+        Client::connect(&self.socket()).expect("a connection")
+    }
+
+    /// The Unix socket that it listens on.
+    pub fn socket(&self) -> String {
+        self.folder.join("redis")
     }
 
     /// The TCP port that it listens on.

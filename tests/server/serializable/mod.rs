@@ -1,6 +1,7 @@
 //! Clients execute transactions at random on keys that they share, by each of the ways that there are: single commands, pipelines, MGET, MULTI, WATCH
-//! and scripts, on keys in and out of memory, while the server is killed; or the servers of a replica set, of which those that follow are read, too;
-//! or the nodes of a cluster, whose slots move. What they have found must have an order ([`history`]).
+//! and scripts, on keys in and out of memory. What they have found must have an order ([`history`]), whatever happens to their servers meanwhile: to
+//! one, which is killed, or which another process takes over from; to a replica of a real Redis, which is read, too; to a replica set, whose
+//! servers fail, and of which those that follow are read, too; to a cluster, whose slots move ([`cluster`]).
 //!
 //! `HOLDFAST_SERIALIZABLE_SECONDS=600` runs the long form, `HOLDFAST_SEED=n` with the choices of another run (but not its moments).
 
@@ -8,8 +9,12 @@ mod cluster;
 mod history;
 mod plan;
 
-use crate::harness::{
-    Client, EndOnDrop, Folder, Rng, Server, Set, bulk, long_form, ok, seed, wait_until, written::PAUSE,
+use crate::{
+    harness::{
+        Client, EndOnDrop, Folder, Redis, Rng, Server, Set, bulk, long_form, ok, seed, wait_until,
+        written::PAUSE,
+    },
+    upgrade::Dynasty,
 };
 use history::{Key, Op, Transaction};
 use holdfast_resp::Reply;
@@ -187,7 +192,7 @@ impl<'c> Actor<'c> {
     fn connect(&mut self, server: usize) -> Option<(Client, usize)> {
         let mut client = Client::connect(&self.common.servers[server].1).ok()?;
         let Reply::Array(role) = client.try_call("ROLE")? else { return None };
-        if self.is_reader && client.try_call("READONLY")? != ok() {
+        if self.is_reader && self.common.shape.has_tags && client.try_call("READONLY")? != ok() {
             return None;
         }
         let number = self.common.connections.fetch_add(1, Relaxed);
@@ -338,6 +343,25 @@ fn drive_out(common: &Common, rng: Rng) {
     }
 }
 
+/// How a server keeps what it has: each start may do so by another one of these.
+type Keeping = &'static [&'static [&'static str]];
+
+const KEEPINGS: [Keeping; 2] = [
+    &[&[], &["--compression", "lz4"], &["--compression", "zstd"], &["--medium", "emulated"]],
+    // Data that are changed in place stay in such memory.
+    &[
+        &["--medium", "emulated"],
+        &["--medium", "emulated", "--scm-method", "cow"],
+        &["--medium", "emulated", "--scm-method", "lat"],
+        &["--medium", "emulated", "--scm-method", "latb"],
+    ],
+];
+
+/// How one is started that keeps it by any of these.
+fn any_options(rng: &mut Rng, keeping: Keeping) -> Vec<&'static str> {
+    [&options(rng, ["64mb", "0"])[..], keeping[rng.below(keeping.len() as u64) as usize]].concat()
+}
+
 /// How a server is started, with one of these limits of its memory.
 fn options(rng: &mut Rng, maxmemory: [&'static str; 2]) -> [&'static str; 6] {
     let workers = ["1", "2", "4"][rng.below(3) as usize];
@@ -426,14 +450,40 @@ fn ail_set(set: &mut Set, rng: &mut Rng) {
 #[test]
 fn transactions_have_an_order() {
     check(|length, rng| {
-        let mut server = Some(Server::start_in(Folder::new(), &options(rng, ["64mb", "0"])));
+        let keeping = KEEPINGS[rng.below(2) as usize];
+        let mut server = Some(Dynasty::start_in(Folder::new(), &any_options(rng, keeping)));
         let servers = server.iter().map(|server| (0, server.folder().join("socket"))).collect();
         let ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
+            if rng.one_in(2) {
+                return server.as_ref().expect("it runs").upgrade();
+            }
             let folder = server.take().expect("it runs").kill();
-            server = Some(Server::start_in(folder, &options(rng, ["64mb", "0"])));
+            server = Some(Dynasty::start_in(folder, &any_options(rng, keeping)));
         };
         run(servers, (0, false), length, rng, ail)
+    });
+}
+
+#[test]
+fn transactions_of_a_replica_have_an_order() {
+    check(|length, rng| {
+        let primary = Redis::start(Folder::new(), &["--repl-diskless-sync-delay", "0"]);
+        let port = primary.port().to_string();
+        let keeping = KEEPINGS[rng.below(2) as usize];
+        let start = |folder: Folder, rng: &mut Rng| {
+            let primary = ["--replicaof", "127.0.0.1", &port];
+            Server::start_in(folder, &[&primary[..], &any_options(rng, keeping)].concat())
+        };
+        let mut replica = Some(start(Folder::new(), rng));
+        let sockets = replica.iter().map(|replica| replica.folder().join("socket")).chain([primary.socket()]);
+        let servers = sockets.map(|socket| (0, socket)).collect();
+        let ail = |rng: &mut Rng| {
+            thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
+            let folder = replica.take().expect("it runs").kill();
+            replica = Some(start(folder, rng));
+        };
+        run(servers, (READERS, false), length, rng, ail)
     });
 }
 
