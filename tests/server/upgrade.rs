@@ -47,6 +47,8 @@ impl Drop for Last {
 impl Dynasty {
     fn of(first: Server, pid_file: String) -> Dynasty {
         let last = Last { pid_file, first: first.pid() };
+        // The file may be that of an earlier one, which was killed.
+        wait_until(|| "the file names it".into(), || last.pid() == last.first);
         Dynasty { first, last }
     }
 
@@ -132,6 +134,7 @@ fn assert_sound(folder: &Folder) {
 }
 
 fn signal(pid: u32, name: &str) {
+    assert_ne!(pid, 0, "that is each process of the test's group");
     let _ = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
 }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 use history::{Key, Op, Transaction};
 use holdfast_resp::Reply;
-use plan::{Answer, Form, Kind, Plan, Refusal, Shape, kind, may_be_executed, read, refused, told};
+use plan::{Answer, Form, Kind, Plan, Refusal, SAME, Shape, kind, may_be_executed, read, refused, told};
 use std::{
     collections::BTreeMap,
     sync::atomic::{
@@ -160,7 +160,24 @@ impl<'c> Actor<'c> {
                 (Form::Script(turns), (0..count).map(|_| self.op()).collect())
             }
         };
-        Plan { form, ops, shape: self.common.shape, asks: false }
+        let same = match form {
+            Form::Multi | Form::Script(_) => self.same(ops.len()),
+            Form::Single | Form::Mget => Vec::new(),
+        };
+        Plan { form, ops, same, shape: self.common.shape, asks: false }
+    }
+
+    /// What leaves keys as they are, besides so many parts of a transaction.
+    fn same(&mut self, parts: usize) -> Vec<(usize, Key, usize)> {
+        if self.is_reader || !self.rng.one_in(4) {
+            return Vec::new();
+        }
+        let one = |_| {
+            let place = self.place();
+            let how = self.rng.below(SAME.len() as u64) as usize;
+            (self.rng.below(parts as u64) as usize, self.key(place), how)
+        };
+        (0..2).map(one).collect()
     }
 
     /// Notes what has become of a transaction that has ended now.
@@ -293,7 +310,8 @@ impl<'c> Actor<'c> {
             thread::sleep(Duration::from_millis(self.rng.below(PAUSE_MS)));
         }
         let ops: Vec<Op> = (0..1 + self.rng.below(OPS)).map(|_| self.op()).collect();
-        let plan = Plan { form: Form::Multi, ops, shape, asks: false };
+        let same = self.same(ops.len());
+        let plan = Plan { form: Form::Multi, ops, same, shape, asks: false };
         let mut request = Vec::new();
         plan.write(&mut request);
         let answer = client.try_send(&request).map_or(Answer::Lost, |()| plan.read(client));
@@ -314,7 +332,9 @@ impl<'c> Actor<'c> {
         for key in keys {
             self.part = common.shape.part(key);
             let before = self.done.len();
-            let plan = || Plan { form: Form::Single, ops: vec![read(key)], shape: common.shape, asks: false };
+            let shape = common.shape;
+            let plan =
+                || Plan { form: Form::Single, ops: vec![read(key)], same: Vec::new(), shape, asks: false };
             let is_read = || {
                 self.execute(|actor, client, connection| actor.send(client, connection, vec![plan()]));
                 self.done.len() > before

@@ -20,10 +20,24 @@ const SCRIPT: &str = "local replies, at = {}, 2
 while ARGV[at] do
   for turn = 1, ARGV[1] do end
   local count = tonumber(ARGV[at])
-  replies[#replies + 1] = redis.call(unpack(ARGV, at + 1, at + count))
+  replies[#replies + 1] = redis.pcall(unpack(ARGV, at + 1, at + count))
   at = at + count + 1
 end
 return replies";
+
+/// Commands that leave what a key has as it is, together, or come to nothing. `KEY` is its name.
+pub const SAME: [&[&str]; 10] = [
+    &["RENAME KEY KEY:other", "RENAME KEY:other KEY"],
+    &["COPY KEY KEY:other", "RENAME KEY:other KEY"],
+    &["EXPIRE KEY 100000"],
+    &["PERSIST KEY"],
+    &["LTRIM KEY 0 -1"],
+    &["SUNIONSTORE KEY KEY"],
+    &["ZRANGESTORE KEY KEY 0 -1"],
+    &["XTRIM KEY MAXLEN 100000"],
+    &["ZREM KEY other"],
+    &["HDEL KEY other"],
+];
 
 /// How long a stream that is read waits for its first entry.
 const BLOCK_MS: u64 = 5;
@@ -216,6 +230,8 @@ pub struct Plan {
     pub form: Form,
     /// What it does.
     pub ops: Vec<Op>,
+    /// What of [`SAME`] it does besides, to which key, before which of these.
+    pub same: Vec<(usize, Key, usize)>,
     /// Of its keys.
     pub shape: Shape,
     /// Whether the keys are asked for where they go.
@@ -246,8 +262,21 @@ pub enum Refusal {
 }
 
 impl Plan {
+    /// The commands, and of which part of the transaction each is.
+    fn commands(&self) -> Vec<(Option<&Op>, String)> {
+        let mut commands = Vec::new();
+        for (at, op) in self.ops.iter().enumerate() {
+            for (_, key, how) in self.same.iter().filter(|(before, ..)| *before == at) {
+                let name = self.shape.name(*key);
+                commands.extend(SAME[*how].iter().map(|command| (None, command.replace("KEY", &name))));
+            }
+            commands.push((Some(op), self.shape.command(op)));
+        }
+        commands
+    }
+
     pub fn write(&self, request: &mut Vec<u8>) {
-        let commands: Vec<String> = self.ops.iter().map(|op| self.shape.command(op)).collect();
+        let commands: Vec<String> = self.commands().into_iter().map(|(_, command)| command).collect();
         let mut write = |command: &str| {
             write_command(request, &command.split_whitespace().collect::<Vec<_>>());
         };
@@ -273,7 +302,14 @@ impl Plan {
             Form::Script(turns) => {
                 let words: Vec<Vec<&str>> =
                     commands.iter().map(|command| command.split_whitespace().collect()).collect();
-                let keys: BTreeSet<&str> = words.iter().map(|words| words[1]).collect();
+                let keys: BTreeSet<&str> = words
+                    .iter()
+                    .flat_map(|words| match words[0] {
+                        "RENAME" | "COPY" => &words[1..3],
+                        _ => &words[1..2],
+                    })
+                    .copied()
+                    .collect();
                 let mut args: Vec<String> = vec!["EVAL".into(), SCRIPT.into(), keys.len().to_string()];
                 args.extend(keys.into_iter().map(str::to_owned));
                 args.push(turns.to_string());
@@ -289,9 +325,10 @@ impl Plan {
     /// What its replies say.
     pub fn read(&self, client: &mut Client) -> Answer {
         let mut refusal = None;
+        let commands = self.commands();
         // OK to ASKING; OK to MULTI, and QUEUED for each.
         let before =
-            usize::from(self.asks) + if let Form::Multi = self.form { 1 + self.ops.len() } else { 0 };
+            usize::from(self.asks) + if let Form::Multi = self.form { 1 + commands.len() } else { 0 };
         for _ in 0..before {
             let Some(reply) = client.try_reply() else { return Answer::Lost };
             refusal = refusal.or(refused(&reply));
@@ -321,8 +358,9 @@ impl Plan {
             (Form::Multi, Reply::Null) => return Answer::Refused(Refusal::Changed),
             (form, reply) => panic!("{form:?} {:?}: {reply:?}", self.ops),
         };
-        assert_eq!(replies.len(), self.ops.len(), "{:?}: {replies:?}", self.ops);
-        Answer::Done(self.ops.iter().zip(replies).map(|(op, reply)| told(op, reply)).collect())
+        assert_eq!(replies.len(), commands.len(), "{:?}: {replies:?}", self.ops);
+        let ops = commands.iter().zip(replies).filter_map(|((op, _), reply)| Some(told((*op)?, reply)));
+        Answer::Done(ops.collect())
     }
 }
 
