@@ -1,7 +1,7 @@
 //! The kinds of values that options have: how they are read, checked and shown.
 
 use super::address::{parse_servers, show_servers};
-use std::fmt::Write;
+use std::{fmt::Write, net::IpAddr};
 
 /// Reads the words of a value and returns them in normal form. The second argument is the value so far.
 pub type Normalize = fn(&[&str], &str) -> Result<String, String>;
@@ -158,6 +158,16 @@ pub fn hostname(words: &[&str], _current: &str) -> Result<String, String> {
             Err("Hostnames may only contain alphanumeric characters, hyphens or dots".into())
         }
         [name] => Ok((*name).to_owned()),
+        _ => Err("wrong number of arguments".into()),
+    }
+}
+
+/// An IP address, or nothing.
+pub fn ip_address(words: &[&str], _current: &str) -> Result<String, String> {
+    match words {
+        [] | [""] => Ok(String::new()),
+        [word] if word.parse::<IpAddr>().is_ok() => Ok((*word).to_owned()),
+        [_] => Err("argument must be an IP address".into()),
         _ => Err("wrong number of arguments".into()),
     }
 }

@@ -170,6 +170,7 @@ options! {
     MasterAuth "masterauth" or "primaryauth", Kind::Secret, "", Live, "The password that a replica gives its primary, and by which the servers of a replica set, and the nodes of a cluster, know each other";
     MasterUser "masteruser" or "primaryuser", Kind::Secret, "", Live, "The user that a replica is to its primary; empty: the default user";
     ReplTimeout "repl-timeout", Kind::Int { min: 1, max: i32::MAX as i64 }, "60", Live, "Seconds that a primary may be silent until the link to it is made anew";
+    BindSourceAddr "bind-source-addr", Kind::Custom(kind::ip_address), "", Live, "The address of this machine from which the server connects to its primary, to the other servers of its replica set, and to the other nodes of its cluster; empty: the system chooses it";
     ReplicaAnnounceIp "replica-announce-ip" or "slave-announce-ip", Kind::Text, "", Live, "The address that a replica tells its primary; empty: the one it connects from";
     ReplicaAnnouncePort "replica-announce-port" or "slave-announce-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "The port that a replica tells its primary; 0: its own";
     ReplicaServeStaleData "replica-serve-stale-data" or "slave-serve-stale-data", YES_NO, "yes", Live, "Whether a replica answers while it does not follow its primary";
@@ -243,7 +244,6 @@ options! {
     AutoAofRewritePercentage "auto-aof-rewrite-percentage", COUNT, "100", NoEffect, "The log is not rewritten";
     AvailabilityZone "availability-zone", Kind::Text, "", NoEffect, "Clients are not told where the server is";
     BgsaveCpulist "bgsave-cpulist" or "bgsave_cpulist", Kind::Text, "", NoEffectAtStart, "Nothing forks";
-    BindSourceAddr "bind-source-addr", Kind::Text, "", NoEffect, "The system chooses the address";
     BioCpulist "bio-cpulist" or "bio_cpulist", Kind::Text, "", NoEffectAtStart, "Leave this to a service manager";
     ClusterAllowPubsubshardWhenDown "cluster-allow-pubsubshard-when-down", YES_NO, "yes", NoEffect, "Messages of shards go their way whether the cluster is down or not";
     ClusterAllowReplicaMigration "cluster-allow-replica-migration", YES_NO, "yes", NoEffect, "Replicas are the servers of a replica set";

@@ -96,9 +96,9 @@ impl Address {
     /// Connects to a server that may be silent for so long.
     pub fn connect(&self, patience: Duration) -> io::Result<Connection> {
         let socket = match self {
-            Address::Tcp(host, port) => BlockingSocket::Tcp(connect_tcp(host, *port, patience)?),
+            Address::Tcp(host, port) => BlockingSocket::Tcp(connect_tcp(host, *port, None, patience)?),
             Address::Tls(host, port, secure) => {
-                secure.open(host, connect_tcp(host, *port, patience)?, patience)?
+                secure.open(host, connect_tcp(host, *port, None, patience)?, patience)?
             }
             Address::Unix(path) => BlockingSocket::Unix(UnixStream::connect(path)?),
         };

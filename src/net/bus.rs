@@ -236,7 +236,6 @@ async fn carry(
 }
 
 async fn connect(protocol: &Protocol, host: &str, port: u16) -> io::Result<Box<dyn Link>> {
-    let stream = timeout(PATIENCE, TcpStream::connect((host, port))).await??;
-    stream.set_nodelay(true)?;
+    let stream = timeout(PATIENCE, protocol.trust.reach(host, port)).await??;
     timeout(PATIENCE, protocol.trust.connect(protocol.preface, stream)).await?
 }

@@ -51,7 +51,8 @@ pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
         | Opt::TlsPreferServerCiphers
         | Opt::TlsSessionCaching
         | Opt::TlsSessionCacheSize => secure(server)?,
-        Opt::MasterAuth
+        Opt::BindSourceAddr
+        | Opt::MasterAuth
         | Opt::TlsClientCertFile
         | Opt::TlsClientKeyFile
         | Opt::TlsClientKeyFilePass

@@ -2,9 +2,10 @@
 //! all else is as without.
 
 use crate::admin::log::log;
+use socket2::{Domain, Socket, Type};
 use std::{
     io::{self, ErrorKind, Read, Write},
-    net::{Shutdown, TcpStream, ToSocketAddrs},
+    net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
     sync::mpsc,
     thread,
@@ -21,22 +22,42 @@ pub enum BlockingSocket {
     Unix(UnixStream),
 }
 
-/// Connects to the first address of a host that answers.
+/// Connects to the first address of a host that answers, from `source` if it is given.
 ///
 /// # Errors
-/// None does.
-pub fn connect_tcp(host: &str, port: u16, patience: Duration) -> io::Result<TcpStream> {
+/// None does, or `source` is none of this machine's.
+pub fn connect_tcp(
+    host: &str,
+    port: u16,
+    source: Option<IpAddr>,
+    patience: Duration,
+) -> io::Result<TcpStream> {
     let mut failure = io::Error::new(ErrorKind::NotFound, "the host has no address");
     for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
-            Ok(socket) => {
-                socket.set_nodelay(true)?;
-                return Ok(socket);
-            }
+        let connect = || {
+            let socket = socket_to(address, source)?;
+            socket.connect_timeout(&address.into(), patience)?;
+            socket.set_tcp_nodelay(true)?;
+            Ok(socket.into())
+        };
+        match connect() {
+            Ok(socket) => return Ok(socket),
             Err(error) => failure = error,
         }
     }
     Err(failure)
+}
+
+/// A socket that is to be connected to an address, from `source` if it is given.
+///
+/// # Errors
+/// `source` is none of this machine's, or of another family.
+pub fn socket_to(address: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    if let Some(source) = source {
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    Ok(socket)
 }
 
 /// Shakes hands with the server at the other end of `socket`, which may be silent for so long. What is written to the socket that this

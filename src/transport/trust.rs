@@ -16,7 +16,7 @@
 //! ends; which name they have does not matter, as with Redis.
 
 use super::{
-    blocking::{BlockingSocket, connect_tcp, open_tls},
+    blocking::{BlockingSocket, connect_tcp, open_tls, socket_to},
     tls,
 };
 use crate::config::{Config, Opt};
@@ -25,12 +25,13 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::Sha256;
 use std::{
     io::{self, ErrorKind},
+    net::IpAddr,
     sync::{Arc, RwLock},
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream, lookup_host},
 };
 use tokio_rustls::{
     TlsAcceptor, TlsConnector,
@@ -60,6 +61,8 @@ pub struct Trust {
 struct Means {
     password: String,
     tls: Option<(TlsAcceptor, TlsConnector)>,
+    /// From where others are connected to, if that is said.
+    source: Option<IpAddr>,
 }
 
 /// At which end of a connection a server is.
@@ -86,7 +89,8 @@ impl Trust {
             let (acceptor, connector) = tls::configure_peers(config, |inner| Arc::new(AnyName(inner)))?;
             Ok::<_, String>((Arc::new(acceptor).into(), Arc::new(connector).into()))
         });
-        let means = Means { password: config.text(Opt::MasterAuth), tls: tls.transpose()? };
+        let source = config.text(Opt::BindSourceAddr).parse().ok();
+        let means = Means { password: config.text(Opt::MasterAuth), tls: tls.transpose()?, source };
         *self.means.write().expect("no holder panics") = Arc::new(means);
         Ok(())
     }
@@ -135,14 +139,37 @@ impl Trust {
     /// # Errors
     /// It does not answer, does not speak TLS, or is none of ours.
     pub fn open(&self, host: &str, port: u16, patience: Duration) -> io::Result<BlockingSocket> {
-        let socket = connect_tcp(host, port, patience)?;
-        match &self.means().tls {
+        let means = self.means();
+        let socket = connect_tcp(host, port, means.source, patience)?;
+        match &means.tls {
             None => Ok(BlockingSocket::Tcp(socket)),
             Some((_, connector)) => {
                 let name = ServerName::from(socket.peer_addr()?.ip());
                 open_tls(connector.clone(), name, socket, patience)
             }
         }
+    }
+
+    /// Connects to the first address of a host that answers.
+    ///
+    /// # Errors
+    /// None does.
+    pub async fn reach(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let source = self.means().source;
+        let mut failure = io::Error::new(ErrorKind::NotFound, "the host has no address");
+        for address in lookup_host((host, port)).await? {
+            let connect = async {
+                let socket = socket_to(address, source)?;
+                socket.set_nonblocking(true)?;
+                socket.set_tcp_nodelay(true)?;
+                TcpSocket::from_std_stream(socket.into()).connect(address).await
+            };
+            match connect.await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
     }
 
     /// Whether they speak TLS.

@@ -58,12 +58,12 @@ impl Cluster {
 
     /// Starts sets, and has each lead an equal part of the slots.
     fn start(count: usize) -> Cluster {
-        Cluster::start_by(count, |_| Vec::new())
+        Cluster::start_of((0..count).map(|_| Set::new(SERVERS)), |_| Vec::new())
     }
 
-    /// The same with more options, by the port of a node for others.
-    pub fn start_by(count: usize, more: impl FnMut(u16) -> Vec<String>) -> Cluster {
-        let cluster = Cluster::start_alone_by(count, more);
+    /// The same of sets that are not started yet, with more options, by the port of a node for others.
+    pub fn start_of(sets: impl IntoIterator<Item = Set>, more: impl FnMut(u16) -> Vec<String>) -> Cluster {
+        let cluster = Cluster::start_alone_of(sets, more);
         cluster.share_slots();
         cluster
     }
@@ -588,8 +588,7 @@ fn version_of(client: &mut Client) -> String {
 fn keys_that_have_arrived_are_not_shown_as_missing() {
     let mut sets = [0, 1].map(|_| Set::new(SERVERS));
     let ways = sets[1].put_ways();
-    let cluster = Cluster::start_alone_of(sets, |_| Vec::new());
-    cluster.share_slots();
+    let cluster = Cluster::start_of(sets, |_| Vec::new());
     let keys: Vec<String> =
         (0..200).map(|n| format!("key:{n}")).filter(|key| hash_slot(key.as_bytes()) < 8192).collect();
     let mut source = cluster.sets[0].leader().1;

@@ -391,6 +391,24 @@ fn what_is_acknowledged_was_executed() {
 }
 
 #[test]
+fn a_replica_connects_from_the_address_that_it_is_told() {
+    let options = ["--repl-diskless-sync-delay", "0", "--protected-mode", "no"];
+    let redis = Redis::start(Folder::new(), &options);
+    let primary = replica_of(redis.port());
+    let server = Server::start(&["--replicaof", &primary, "--bind-source-addr", "127.0.0.2"]);
+    wait_until_linked(&server);
+    assert!(redis.client().info("slave0").starts_with("ip=127.0.0.2,"));
+    let mut client = server.client();
+    let refused = client.call("CONFIG SET bind-source-addr localhost");
+    assert!(is_error(&refused, "ERR CONFIG SET failed"), "{refused:?}");
+    // The next link is from there.
+    assert_eq!(client.call("CONFIG SET bind-source-addr 127.0.0.3"), ok());
+    assert_eq!(redis.client().call("CLIENT KILL TYPE replica"), Reply::Int(1));
+    wait_until(|| server.log(), || redis.client().info("connected_slaves") == "1");
+    assert!(redis.client().info("slave0").starts_with("ip=127.0.0.3,"));
+}
+
+#[test]
 fn what_the_primary_keeps_does_not_expire() {
     let mut primary = Played::new();
     let server = Server::start(&["--replicaof", &replica_of(primary.port())]);

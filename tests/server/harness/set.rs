@@ -2,6 +2,7 @@
 
 use super::{Client, Folder, Server, Way, bulk, free_port, number, wait_until};
 use holdfast_resp::Reply;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Milliseconds until another leader is elected. A busy machine is not to have one elected without need.
 const TIMEOUT: &str = "3000";
@@ -25,6 +26,19 @@ fn options((port, bus): (u16, u16), list: &str) -> Vec<String> {
         list,
     ];
     words.map(str::to_owned).to_vec()
+}
+
+/// The address from which a server of a set comes by ways.
+fn source(at: usize) -> IpAddr {
+    Ipv4Addr::new(127, 0, 1, 1 + at as u8).into()
+}
+
+/// Parts a server of a set from the others, between which there are these ways, or no more.
+pub fn part(ways: &[Way], at: usize, is_parted: bool) {
+    for other in (0..ways.len()).filter(|other| *other != at) {
+        ways[other].part(source(at), is_parted);
+        ways[at].part(source(other), is_parted);
+    }
 }
 
 /// Servers of a set, or where one was.
@@ -53,8 +67,15 @@ impl Set {
         Set { servers: (0..count).map(|_| None).collect(), options, addresses }
     }
 
-    /// Has servers reach each other by ways, one to each, before any of them is started.
+    /// Has servers reach each other by ways, one to each, before any of them is started. Each comes from an address of its own.
     pub fn put_ways(&mut self) -> Vec<Way> {
+        for (at, options) in self.options.iter_mut().enumerate() {
+            let source = source(at).to_string();
+            // As a node of a cluster it is answered there.
+            let words = ["--bind-source-addr", &source, "--bind", "127.0.0.1", &source];
+            let words = [&words[..], &["--cluster-announce-ip", "127.0.0.1"]].concat();
+            options.extend(words.into_iter().map(str::to_owned));
+        }
         let mut ways = Vec::new();
         for address in self.addresses.clone() {
             let (own, bus) = address.split_once('@').expect("it has both");

@@ -1,10 +1,11 @@
 //! Ways to servers on which a test has nothing go on for a while.
 
 use std::{
+    collections::BTreeSet,
     io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{IpAddr, Shutdown, TcpListener, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -15,8 +16,21 @@ use std::{
 pub struct Way {
     /// The port at which it begins.
     pub port: u16,
-    /// How many bytes may still pass, both ways.
-    left: Arc<AtomicU64>,
+    passing: Arc<Passing>,
+}
+
+/// What may pass.
+struct Passing {
+    /// How many bytes, both ways.
+    left: AtomicU64,
+    /// Nothing of those who come from one of these addresses.
+    parted: Mutex<BTreeSet<IpAddr>>,
+}
+
+impl Passing {
+    fn holds(&self, near: IpAddr) -> bool {
+        self.left.load(Relaxed) == 0 || self.parted.lock().expect("no test has failed").contains(&near)
+    }
 }
 
 impl Way {
@@ -24,16 +38,19 @@ impl Way {
     pub fn new(to: u16) -> Way {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let way = Way { port, left: Arc::new(AtomicU64::new(u64::MAX)) };
-        let left = way.left.clone();
+        let passing = Arc::new(Passing { left: AtomicU64::new(u64::MAX), parted: Mutex::default() });
+        let way = Way { port, passing: passing.clone() };
         thread::spawn(move || {
             for near in listener.incoming() {
                 let near = near.expect("a connection");
                 let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
-                    let left = left.clone();
-                    thread::spawn(move || carry(from, to, &left));
+                // It may have ended already.
+                let Ok(from) = near.peer_addr() else { continue };
+                for (near, far) in [(&near, &far), (&far, &near)] {
+                    let (near, far) =
+                        (near.try_clone().expect("a socket"), far.try_clone().expect("a socket"));
+                    let passing = passing.clone();
+                    thread::spawn(move || carry(near, far, from.ip(), &passing));
                 }
             }
         });
@@ -42,19 +59,30 @@ impl Way {
 
     /// Has so many bytes pass, and then none; or all from now on, if that is `u64::MAX`.
     pub fn pass(&self, bytes: u64) {
-        self.left.store(bytes, Relaxed);
+        self.passing.left.store(bytes, Relaxed);
+    }
+
+    /// Has nothing pass of those who come from an address, or all again.
+    pub fn part(&self, from: IpAddr, is_parted: bool) {
+        let mut parted = self.passing.parted.lock().expect("no test has failed");
+        if is_parted {
+            parted.insert(from)
+        } else {
+            parted.remove(&from)
+        };
     }
 
     /// Whether nothing may pass.
     pub fn is_held(&self) -> bool {
-        self.left.load(Relaxed) == 0
+        self.passing.left.load(Relaxed) == 0
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, left: &AtomicU64) {
+/// Carries bytes one way of a connection that has come from an address.
+fn carry(mut from: TcpStream, mut to: TcpStream, near: IpAddr, passing: &Passing) {
     let mut bytes = [0; 1 << 14];
     while let Ok(len @ 1..) = from.read(&mut bytes) {
-        while left.load(Relaxed) == 0 {
+        while passing.holds(near) {
             thread::sleep(Duration::from_millis(5));
         }
         if to.write_all(&bytes[..len]).is_err() {
@@ -62,7 +90,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, left: &AtomicU64) {
         }
         let take = |left: u64| (left != u64::MAX).then(|| left.saturating_sub(len as u64));
         // All may pass.
-        let _ = left.fetch_update(Relaxed, Relaxed, take);
+        let _ = passing.left.fetch_update(Relaxed, Relaxed, take);
     }
     // Who has ended by now needs no telling.
     let _ = to.shutdown(Shutdown::Write);

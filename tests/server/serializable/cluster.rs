@@ -7,7 +7,7 @@ use crate::{
         faults::{SLOTS, move_slots, slots_to_move},
     },
     cluster_sets::Cluster,
-    harness::{Client, Rng, is_error, items, ok, text, wait_until},
+    harness::{Client, Rng, Set, is_error, items, ok, text, wait_until},
 };
 use holdfast_resp::Reply;
 use std::{collections::BTreeMap, thread, time::Duration};
@@ -134,7 +134,9 @@ fn transactions_of_a_cluster_of_sets_have_an_order() {
             words.extend(options(rng, ["128mb", "0"]));
             words.into_iter().map(str::to_owned).collect()
         };
-        let mut cluster = Cluster::start_by(2, more);
+        let mut sets = [0, 1].map(|_| Set::new(3));
+        let ways = [0, 1].map(|set: usize| sets[set].put_ways());
+        let mut cluster = Cluster::start_of(sets, more);
         let servers = cluster.clients().into_iter().map(|(set, at, _)| {
             let server = cluster.sets[set].servers[at].as_ref().expect("it runs");
             (cluster.port(set, at), server.folder().join("socket"))
@@ -144,7 +146,10 @@ fn transactions_of_a_cluster_of_sets_have_an_order() {
         let history = run(servers, (READERS, true), length, rng, |rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS / 10)));
             match rng.below(8) {
-                0 => ail_set(&mut cluster.sets[rng.below(2) as usize], rng),
+                0 => {
+                    let set = rng.below(2) as usize;
+                    ail_set(&mut cluster.sets[set], &ways[set], rng);
+                }
                 1..4 if half.is_none() => moved += u32::from(move_slots_of_sets(&cluster, rng).is_some()),
                 _ => {
                     let client = |set: usize| cluster.sets[set].leading(0..3).map(|(_, client)| client);

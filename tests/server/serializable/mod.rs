@@ -11,7 +11,7 @@ mod plan;
 
 use crate::{
     harness::{
-        Client, EndOnDrop, Folder, Redis, Rng, Server, Set, bulk, long_form, ok, seed, wait_until,
+        Client, EndOnDrop, Folder, Redis, Rng, Server, Set, Way, bulk, long_form, ok, part, seed, wait_until,
         written::PAUSE,
     },
     upgrade::Dynasty,
@@ -443,10 +443,10 @@ fn check(mut history: impl FnMut(Duration, &mut Rng) -> Vec<Transaction>) {
     }
 }
 
-/// Kills a server of a set, stops it, or has another one lead.
-fn ail_set(set: &mut Set, rng: &mut Rng) {
+/// Kills a server of a set, stops it, parts it from the others, or has another one lead.
+fn ail_set(set: &mut Set, ways: &[Way], rng: &mut Rng) {
     let (at, away) = (rng.below(3) as usize, Duration::from_millis(rng.below(AWAY_MS)));
-    match rng.below(3) {
+    match rng.below(4) {
         0 => {
             let folder = set.kill(at);
             thread::sleep(away);
@@ -457,6 +457,11 @@ fn ail_set(set: &mut Set, rng: &mut Rng) {
             server.signal("STOP");
             thread::sleep(away);
             server.signal("CONT");
+        }
+        2 => {
+            part(ways, at, true);
+            thread::sleep(away);
+            part(ways, at, false);
         }
         _ => {
             if let Some((_, mut leader)) = set.leading(0..3) {
@@ -511,6 +516,7 @@ fn transactions_of_a_replica_have_an_order() {
 fn transactions_of_a_replica_set_have_an_order() {
     check(|length, rng| {
         let mut set = Set::new(3);
+        let ways = set.put_ways();
         for at in 0..3 {
             set.options[at].extend(["--replica-set-timeout", TIMEOUT].map(str::to_owned));
             set.options[at].extend(options(rng, ["128mb", "0"]).map(str::to_owned));
@@ -521,7 +527,7 @@ fn transactions_of_a_replica_set_have_an_order() {
         set.leader();
         let ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
-            ail_set(&mut set, rng);
+            ail_set(&mut set, &ways, rng);
         };
         run(servers, (READERS, false), length, rng, ail)
     });
