@@ -375,7 +375,7 @@ pub fn clear(server: &Arc<Server>, slots: &Slots, is_over: &AtomicBool) -> bool 
                 // That they are gone may be decided late, when they are looked for once more, and then the slots may come again.
                 let removed = |key: &[u8]| {
                     store.run(&[key], |_, writes| {
-                        if server.cluster.view().leaves(hash_slot(key)) {
+                        if server.cluster.view().has_leftovers(hash_slot(key)) {
                             writes.remove(db, key);
                         }
                         Ok(())

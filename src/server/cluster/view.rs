@@ -84,7 +84,7 @@ impl View {
     }
 
     /// Whether a slot has keys here from a transfer, which are to be removed.
-    pub fn leaves(&self, slot: u16) -> bool {
+    pub fn has_leftovers(&self, slot: u16) -> bool {
         self.map.leftovers(self.id).contains(slot)
     }
 
