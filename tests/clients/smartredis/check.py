@@ -117,6 +117,8 @@ def administration(client):
 
 
 os.environ["SR_DB_TYPE"] = "Standalone"
+# A busy machine may take longer than 100 ms, after which the client sends again what may have been executed.
+os.environ["SR_SOCKET_TIMEOUT"] = "20000"
 os.environ["SSDB"] = f"127.0.0.1:{PORT}"
 for check in (tensors, datasets, models, administration):
     check(Client(None, logger_name="check"))
