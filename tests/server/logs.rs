@@ -84,7 +84,7 @@ fn syslog_gets_messages_with_their_severity() {
     assert!(of("option 'hz'").starts_with("<156>"), "{messages:?}");
     assert!(of("Ready to accept").contains(&format!(" store[{}]: Ready", server.pid())), "{messages:?}");
     // All of it is in the other log, too, and a daemon that goes away holds up nobody.
-    assert!(server.log().contains("Ready to accept"), "{}", server.log());
+    wait_until(|| server.log(), || server.log().contains("Ready to accept"));
     drop(socket);
     for n in 0..1000 {
         assert_eq!(server.client().call(&format!("DEBUG LOG message-{n}")), ok());
