@@ -375,7 +375,8 @@ pub fn clear(server: &Arc<Server>, slots: &Slots, is_over: &AtomicBool) -> bool 
                 // That they are gone may be decided late, when they are looked for once more, and then the slots may come again.
                 let removed = |key: &[u8]| {
                     store.run(&[key], |_, writes| {
-                        if server.cluster.view().has_leftovers(hash_slot(key)) {
+                        let view = server.cluster.view();
+                        if view.map.has_leftovers(view.id, hash_slot(key)) {
                             writes.remove(db, key);
                         }
                         Ok(())

@@ -511,10 +511,11 @@ impl Part {
 
     /// Has the data be by the map: removes what transfers have left here, and as the one that leads a replica set says first by which map they are.
     fn tend_data(&self) {
-        let (Some(node), Some(server)) = (&self.node, &self.server) else { return };
-        let left = node.map().leftovers(node.id());
-        let data = self.leads.map(|_| MapOfData::new(node.cluster(), node.map(), node.id()));
-        let data = data.filter(|data| !left.is_empty() || !self.cluster.has_all(*data));
+        let (Some(_), Some(server)) = (&self.node, &self.server) else { return };
+        let view = self.cluster.view();
+        let left = view.map.leftovers(view.id);
+        let is_said = self.leads.is_none() || left.is_empty() && self.cluster.has_all(view.data);
+        let data = (!is_said).then_some(view.data);
         if left.is_empty() && data.is_none() || self.is_tended.swap(true, Relaxed) {
             return;
         }

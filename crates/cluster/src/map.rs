@@ -180,6 +180,11 @@ impl Map {
         self.leftovers.get(&id).cloned().unwrap_or_default()
     }
 
+    /// Whether keys of a slot are among that.
+    pub fn has_leftovers(&self, id: MemberId, slot: u16) -> bool {
+        self.leftovers.get(&id).is_some_and(|left| left.contains(slot))
+    }
+
     /// Who is being sent the keys of a slot that another server owns.
     pub fn receiver(&self, slot: u16) -> Option<MemberId> {
         let by_key = self.moves.get(&slot).and_then(|way| way.from).map(|(by, _)| by);

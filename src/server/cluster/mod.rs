@@ -183,25 +183,25 @@ impl Cluster {
         known.replace(data) != Some(data)
     }
 
+    /// By which map of a cluster the data are, if they say so.
+    fn data_of(&self, cluster: u64) -> Option<MapOfData> {
+        self.data.lock().expect("no holder panics").filter(|data| data.cluster == cluster)
+    }
+
     /// Whether the data have all that is in the slots which the set has by this map, and say so.
     pub fn has_all(&self, by: MapOfData) -> bool {
-        let data = self.data.lock().expect("no holder panics");
-        data.is_some_and(|data| data.cluster == by.cluster && data.epoch >= by.epoch)
+        self.data_of(by.cluster).is_some_and(|data| data.epoch >= by.epoch)
     }
 
     /// Whether the data say that they may lack what is in slots that are another's by this map, or on their way there.
     pub fn may_lack(&self, by: MapOfData) -> bool {
-        let data = self.data.lock().expect("no holder panics");
-        data.is_some_and(|data| data.cluster == by.cluster && data.version >= by.version)
+        self.data_of(by.cluster).is_some_and(|data| data.version >= by.version)
     }
 
     /// As one that follows in a replica set: whether the data here are those of the slots that the set has by the map that is known here. If they are by an
     /// earlier map, keys may seem to be missing that have come with slots; if by a later one, those that have gone with them.
     pub fn has_data_of(&self, by: MapOfData) -> bool {
-        let data = self.data.lock().expect("no holder panics");
-        data.is_some_and(|data| {
-            data.cluster == by.cluster && data.epoch >= by.epoch && data.version <= by.version
-        })
+        self.data_of(by.cluster).is_some_and(|data| data.epoch >= by.epoch && data.version <= by.version)
     }
 
     /// Whether the server is one.

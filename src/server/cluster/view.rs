@@ -83,11 +83,6 @@ impl View {
         self.map.owner(slot) == Some(self.id)
     }
 
-    /// Whether a slot has keys here from a transfer, which are to be removed.
-    pub fn has_leftovers(&self, slot: u16) -> bool {
-        self.map.leftovers(self.id).contains(slot)
-    }
-
     /// Whether a slot is this node's, or that of another one of its replica set.
     pub fn holds(&self, slot: u16) -> bool {
         let set_of = |id| self.map.members().get(&id).and_then(|member| member.seat).map(|seat| seat.set);
