@@ -39,17 +39,20 @@ fn redis_cli_ends_a_move_that_was_cut_off() {
     assert_eq!(to.call("DBSIZE"), Reply::Int(0));
 }
 
-#[test]
-fn slots_move_while_keys_are_written() {
-    let nodes = Nodes::create(3);
-    let ports = nodes.ports();
-    let keys = keys_in_first_slots(8, 4);
-    let is_over = AtomicBool::new(false);
-    let counts = thread::scope(|scope| {
+/// Calls `f` while three clients write keys; how much was written to each key, and how often clients were sent elsewhere. `write` writes a key, the
+/// n-th, and returns how much the client has written to it with that, when it is told how much that was before.
+fn while_writing(
+    nodes: &Nodes,
+    keys: &[String],
+    write: impl Fn(&mut Follower, usize, &str, i64) -> i64 + Sync,
+    f: impl FnOnce(),
+) -> (BTreeMap<String, i64>, u64) {
+    let (is_over, write) = (AtomicBool::new(false), &write);
+    thread::scope(|scope| {
         let end = EndOnDrop(&is_over);
         let writers: Vec<_> = (0..3)
             .map(|writer| {
-                let (nodes, keys, is_over) = (&nodes, &keys, &is_over);
+                let is_over = &is_over;
                 scope.spawn(move || {
                     let mut client = Follower::new(nodes);
                     let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
@@ -57,20 +60,41 @@ fn slots_move_while_keys_are_written() {
                         if is_over.load(Relaxed) {
                             break;
                         }
-                        let key = &keys[(step * 7) % keys.len()];
-                        *counts.entry(key).or_default() += 1;
-                        let reply = client.call(&["INCR", key]);
-                        let Reply::Int(now) = reply else { panic!("INCR {key}: {reply:?}") };
-                        assert!(
-                            now >= counts[&key[..]],
-                            "{key} is {now}, and had {} of this client alone",
-                            counts[&key[..]]
-                        );
+                        let nth = (step * 7) % keys.len();
+                        let count = counts.entry(&keys[nth]).or_default();
+                        *count = write(&mut client, nth, &keys[nth], *count);
                     }
                     (counts, client.redirections)
                 })
             })
             .collect();
+        f();
+        drop(end);
+        let (mut sums, mut redirections) = (BTreeMap::new(), 0);
+        for writer in writers {
+            let (counts, redirected) = writer.join().expect("no writer fails");
+            counts.into_iter().for_each(|(key, count)| *sums.entry(key.to_owned()).or_default() += count);
+            redirections += redirected;
+        }
+        (sums, redirections)
+    })
+}
+
+/// Counts at a key, which has at least as much as was counted from here.
+fn count(client: &mut Follower, key: &str, before: i64) -> i64 {
+    let reply = client.call(&["INCR", key]);
+    let Reply::Int(now) = reply else { panic!("INCR {key}: {reply:?}") };
+    assert!(now > before, "{key} is {now}, and {} of them are from here", before + 1);
+    before + 1
+}
+
+#[test]
+fn slots_move_while_keys_are_written() {
+    let nodes = Nodes::create(3);
+    let ports = nodes.ports();
+    let keys = keys_in_first_slots(8, 4);
+    let write = |client: &mut Follower, _: usize, key: &str, before: i64| count(client, key, before);
+    let (counts, redirections) = while_writing(&nodes, &keys, write, || {
         let ids: Vec<String> = ports.iter().map(|port| nodes.id(*port)).collect();
         // Whoever has the first slots gives them to the next node, and so on around.
         let mut from = ports.iter().position(|port| *port == nodes.owner(0)).expect("it has an owner");
@@ -81,17 +105,8 @@ fn slots_move_while_keys_are_written() {
             assert_eq!(nodes.owner(7), ports[to]);
             from = to;
         }
-        drop(end);
-        let mut sums: BTreeMap<String, i64> = BTreeMap::new();
-        let mut redirections = 0;
-        for writer in writers {
-            let (counts, redirected) = writer.join().expect("no writer fails");
-            counts.into_iter().for_each(|(key, count)| *sums.entry(key.to_owned()).or_default() += count);
-            redirections += redirected;
-        }
-        assert!(redirections > 0, "nobody was sent elsewhere");
-        sums
     });
+    assert!(redirections > 0, "nobody was sent elsewhere");
     let mut client = Follower::new(&nodes);
     for (key, count) in &counts {
         assert_eq!(client.call(&["GET", key]), bulk(count.to_string()), "{key}");
@@ -114,44 +129,24 @@ fn slots_change_hands_as_a_whole() {
     let nodes = Nodes::create(3);
     let ports = nodes.ports();
     let keys = keys_in_first_slots(8, 4);
-    let is_over = AtomicBool::new(false);
-    let counts = thread::scope(|scope| {
-        let end = EndOnDrop(&is_over);
-        let writers: Vec<_> = (0..3)
-            .map(|writer| {
-                let (nodes, keys, is_over) = (&nodes, &keys, &is_over);
-                scope.spawn(move || {
-                    let mut client = Follower::new(nodes);
-                    client.is_never_asked = true;
-                    let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
-                    for step in writer.. {
-                        if is_over.load(Relaxed) {
-                            break;
-                        }
-                        let key = &keys[(step * 7) % keys.len()];
-                        let count = counts.entry(key).or_default();
-                        // A third of the keys is removed again and again, a third has a time.
-                        match step * 7 % keys.len() % 3 {
-                            0 => {
-                                let Reply::Int(now) = client.call(&["INCR", key]) else { panic!("INCR {key}") };
-                                *count += 1;
-                                assert!(now >= *count, "{key} is {now}, and {count} of them are from here");
-                            }
-                            1 => {
-                                let script = "for _ = 1, 50 do redis.call('incr', KEYS[1]) end redis.call('pexpire', KEYS[1], 600000) return 1";
-                                assert_eq!(client.call(&["EVAL", script, key]), Reply::Int(1));
-                                *count += 50;
-                            }
-                            _ => {
-                                client.call(&["DEL", key]);
-                                client.call(&["RPUSH", key, "a", "b"]);
-                            }
-                        }
-                    }
-                    counts
-                })
-            })
-            .collect();
+    let write = |client: &mut Follower, nth: usize, key: &str, before: i64| {
+        client.is_never_asked = true;
+        // A third of the keys is removed again and again, a third has a time.
+        match nth % 3 {
+            0 => count(client, key, before),
+            1 => {
+                let script = "for _ = 1, 50 do redis.call('incr', KEYS[1]) end redis.call('pexpire', KEYS[1], 600000) return 1";
+                assert_eq!(client.call(&["EVAL", script, key]), Reply::Int(1));
+                before + 50
+            }
+            _ => {
+                client.call(&["DEL", key]);
+                client.call(&["RPUSH", key, "a", "b"]);
+                before
+            }
+        }
+    };
+    let (counts, _) = while_writing(&nodes, &keys, write, || {
         let mut from = ports.iter().position(|port| *port == nodes.owner(0)).expect("it has an owner");
         for _ in 0..12 {
             let to = (from + 1) % 3;
@@ -160,13 +155,6 @@ fn slots_change_hands_as_a_whole() {
             assert_eq!((nodes.owner(0), nodes.owner(7)), (ports[to], ports[to]));
             from = to;
         }
-        drop(end);
-        let mut sums: BTreeMap<String, i64> = BTreeMap::new();
-        for writer in writers {
-            let counts = writer.join().expect("no writer fails");
-            counts.into_iter().for_each(|(key, count)| *sums.entry(key.to_owned()).or_default() += count);
-        }
-        sums
     });
     let mut client = Follower::new(&nodes);
     for (number, key) in keys.iter().enumerate() {
