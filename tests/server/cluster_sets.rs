@@ -2,7 +2,7 @@
 
 use crate::harness::{
     self, Client, Folder, Rng, Set, Way, bulk, error, free_port, holdfast_cluster, is_error, items, number,
-    ok, redis_cli, seed, show, text, wait_until,
+    ok, redirected_to, redis_cli, seed, show, text, wait_until,
 };
 use holdfast_resp::Reply;
 use holdfast_store::hash_slot;
@@ -88,6 +88,7 @@ impl Cluster {
         format!("127.0.0.1:{}", self.port(set, self.sets[set].leader().0))
     }
 
+    /// Where clients connect to a server of a set.
     pub fn port(&self, set: usize, server: usize) -> u16 {
         self.sets[set].options[server][1].parse().expect("a port")
     }
@@ -104,7 +105,7 @@ impl Cluster {
     }
 
     /// Waits until each server that runs knows all, and says that all slots are served.
-    pub fn wait_until_agreed(&self) {
+    fn wait_until_agreed(&self) {
         self.wait_until_agreed_of(0..self.sets.len(), SERVERS * self.sets.len());
     }
 
@@ -142,10 +143,7 @@ impl Cluster {
                     let why = String::from_utf8(why.to_vec()).expect("a text");
                     let words: Vec<&str> = why.split(' ').collect();
                     match words[0] {
-                        "MOVED" => {
-                            let port = words[2].rsplit(':').next().expect("an address");
-                            at = Some(port.parse().expect("a port"));
-                        }
+                        "MOVED" => at = Some(redirected_to(&why).expect("a port")),
                         "CLUSTERDOWN" | "LOADING" | "TRYAGAIN" => thread::sleep(Duration::from_millis(20)),
                         _ => panic!("{command}: {why}"),
                     }

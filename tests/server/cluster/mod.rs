@@ -85,7 +85,7 @@ impl Nodes {
     }
 
     /// Waits until each node knows so many, and that all slots are served.
-    pub fn wait_until_agreed(&self, count: usize) {
+    fn wait_until_agreed(&self, count: usize) {
         for &port in self.0.keys() {
             let mut client = self.client(port);
             wait_until(
@@ -99,12 +99,12 @@ impl Nodes {
         }
     }
 
-    pub fn id(&self, port: u16) -> String {
+    fn id(&self, port: u16) -> String {
         text(&self.client(port).call("CLUSTER MYID"))
     }
 
     /// The node that owns a slot.
-    pub fn owner(&self, slot: u16) -> u16 {
+    fn owner(&self, slot: u16) -> u16 {
         self.owner_by(self.ports()[0], slot)
     }
 

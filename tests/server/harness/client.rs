@@ -145,6 +145,11 @@ pub fn is_error(reply: &Reply, start: &str) -> bool {
     matches!(reply, Reply::Error(text) if text.starts_with(start.as_bytes()))
 }
 
+/// The port at which keys are, as MOVED and ASK say it.
+pub fn redirected_to(why: &str) -> Option<u16> {
+    why.rsplit(':').next()?.parse().ok()
+}
+
 /// The text of a bulk string or verbatim string.
 pub fn text(reply: &Reply) -> String {
     String::from_utf8(reply.as_bytes().expect("a text").to_vec()).expect("UTF-8")

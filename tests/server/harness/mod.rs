@@ -16,7 +16,7 @@ pub mod transfers;
 mod way;
 pub mod written;
 
-pub use client::{Client, array, bulk, bulks, error, is_error, items, number, ok, text};
+pub use client::{Client, array, bulk, bulks, error, is_error, items, number, ok, redirected_to, text};
 pub use folder::Folder;
 pub use installed::passes_if_installed;
 pub use random::{Rng, long_form, seed};

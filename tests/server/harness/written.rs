@@ -1,7 +1,7 @@
 //! Keys that are each written by one client, which appends numbers to it, each greater than those before. What a key has is then known, but for
 //! numbers whose replies were lost; and a read tells once and for all which of those are there.
 
-use super::{Client, EndOnDrop, PATIENCE, Rng, bulk, items, number, text};
+use super::{Client, EndOnDrop, PATIENCE, Rng, bulk, items, number, redirected_to, text};
 use holdfast_resp::{Reply, write_command};
 use holdfast_store::hash_slot;
 use std::{
@@ -173,9 +173,7 @@ impl Traveller<'_> {
             };
             let words: Vec<&str> = why.split(' ').collect();
             match words[0] {
-                "MOVED" => {
-                    port = words[2].rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
-                }
+                "MOVED" => port = redirected_to(&why).expect("a port"),
                 // A script may have been stopped with its server.
                 "" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "LOADING" | "BUSY" => {
                     thread::sleep(PAUSE);

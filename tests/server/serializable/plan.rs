@@ -3,7 +3,7 @@
 use super::history::{Element, Key, Op, Rule};
 use crate::{
     cluster::faults::SLOTS,
-    harness::{Client, is_error, items, number, text},
+    harness::{Client, is_error, items, number, redirected_to, text},
 };
 use holdfast_resp::{Reply, write_command};
 use holdfast_store::hash_slot;
@@ -368,13 +368,10 @@ impl Plan {
 pub fn refused(reply: &Reply) -> Option<Refusal> {
     let Reply::Error(why) = reply else { return None };
     let why = String::from_utf8_lossy(why);
-    let mut words = why.split(' ');
-    let word = words.next();
-    let port = words.next_back().and_then(|address| address.rsplit(':').next()?.parse().ok());
-    match (word, port) {
-        (Some("MOVED"), Some(port)) => Some(Refusal::Moved(port)),
-        (Some("ASK"), Some(port)) => Some(Refusal::Ask(port)),
-        (Some("TRYAGAIN" | "CLUSTERDOWN"), _) => Some(Refusal::Later),
+    match (why.split(' ').next()?, redirected_to(&why)) {
+        ("MOVED", Some(port)) => Some(Refusal::Moved(port)),
+        ("ASK", Some(port)) => Some(Refusal::Ask(port)),
+        ("TRYAGAIN" | "CLUSTERDOWN", _) => Some(Refusal::Later),
         _ => None,
     }
 }
