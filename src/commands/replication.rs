@@ -379,7 +379,7 @@ fn wait_in_vain(call: &mut Call, timeout: Option<Duration>, reply: impl Fn(&mut 
     if call.wake == Wake::First || call.wake == Wake::Signal {
         let mut txn = store.try_begin(&[0])?;
         let outcome = call.wait_for(&mut txn, std::iter::empty(), Turn::Always, timeout);
-        call.turn.commit(&mut txn);
+        call.turn.commit(call.session, &mut txn);
         return outcome;
     }
     // It waited at no key.

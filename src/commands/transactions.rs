@@ -166,7 +166,7 @@ fn exec(call: &mut Call) -> Answer {
     call.turn.set_expiry(call.session, &mut txn, multi.writes(call.table()).next().is_some());
     if call.session.watched.is_changed(&mut txn) {
         call.session.watched.clear(&mut txn);
-        call.turn.commit(&mut txn);
+        call.turn.commit(call.session, &mut txn);
         call.out.null_array();
         return Ok(Done);
     }
@@ -213,7 +213,7 @@ fn exec(call: &mut Call) -> Answer {
         return Ok(begin_again(call, txn, multi, result));
     }
     watched.clear(&mut txn);
-    call.turn.commit(&mut txn);
+    call.turn.commit(call.session, &mut txn);
     Ok(result)
 }
 
@@ -222,7 +222,7 @@ fn exec(call: &mut Call) -> Answer {
 fn begin_again(call: &mut Call, mut txn: Txn, mut multi: Multi, first: Outcome) -> Outcome {
     multi.restarts += u32::from(matches!(first, Fetch(_)));
     call.session.fetched = txn.take_fetched();
-    call.turn.commit(&mut txn);
+    call.turn.commit(call.session, &mut txn);
     call.session.multi = Some(multi);
     first
 }

@@ -75,6 +75,7 @@ impl Turn<'_> {
             };
         }
         session.replied_by_push = false;
+        self.put_told(out, start);
         if outcome.is_final() {
             session.has_asked();
         }
@@ -317,7 +318,7 @@ impl Turn<'_> {
             | Outcome::SendSnapshot(_)
             | Outcome::LockBusy => {}
         }
-        self.commit(txn);
+        self.commit(session, txn);
         if has_waited {
             txn.unlock();
             self.worker.server.turns.notify_waiters();

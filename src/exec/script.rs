@@ -174,7 +174,7 @@ pub fn run(
             return Ok(Outcome::postpone(Duration::ZERO));
         }
         if !execute(call, &mut txn, program, limits, count, !is_last) {
-            call.turn.commit(&mut txn);
+            call.turn.commit(call.session, &mut txn);
             break;
         }
         call.session.fetched = txn.take_fetched();
@@ -206,7 +206,7 @@ fn begin<'c>(call: &mut Call<'c>, count: usize, takes_turn: bool) -> Result<Resu
         // Together, and while nothing is locked.
         let cold = txn.cold(call.db(), keys());
         if !cold.is_empty() {
-            call.turn.commit(&mut txn);
+            call.turn.commit(call.session, &mut txn);
             return Ok(Err(Fetch(cold)));
         }
     }

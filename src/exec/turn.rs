@@ -39,6 +39,8 @@ pub struct Turn<'a> {
     wait_lsn: Cell<Lsn>,
     /// What is told to others when the transaction commits.
     notifications: RefCell<Vec<Notification>>,
+    /// What the client of the command was told before its transaction committed.
+    told: RefCell<Vec<u8>>,
 }
 
 /// Something that others are told of when the transaction that did it commits.
@@ -73,6 +75,7 @@ impl<'a> Turn<'a> {
             now: Cell::new(0),
             wait_lsn: Cell::new(0),
             notifications: RefCell::default(),
+            told: RefCell::default(),
         }
     }
 
@@ -152,8 +155,13 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Ends a transaction, which is to be dropped next; the reply waits for it under `appendfsync always`.
-    pub fn commit(&self, txn: &mut Txn) {
+    /// Ends a transaction of a client, which is to be dropped next; the reply waits for it under `appendfsync always`.
+    pub fn commit(&self, session: &Session, txn: &mut Txn) {
+        if session.tracking.is_some() {
+            // Its partitions are still locked: of what it has found, and of what was there before, the client is told by now, and of nothing that
+            // comes after what it has found.
+            self.inbox.take_pushed(session.client.id, &mut self.told.borrow_mut());
+        }
         let lsn = txn.commit_then(|changes, lsn| {
             if !changes.is_empty() || !self.notifications.borrow().is_empty() {
                 self.publish(changes, lsn);
@@ -166,6 +174,16 @@ impl<'a> Turn<'a> {
         if txn.holds_long() {
             txn.unlock();
             self.worker.server.released.notify_waiters();
+        }
+    }
+
+    /// Puts what the client was told before the transaction of its command committed before its reply, which begins at `start`: with what it
+    /// keeps of what it has read it then has what there was at one moment.
+    #[inline]
+    pub fn put_told(&self, out: &mut Vec<u8>, start: usize) {
+        let mut told = self.told.borrow_mut();
+        if !told.is_empty() {
+            out.splice(start..start, told.drain(..));
         }
     }
 

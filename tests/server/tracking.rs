@@ -1,8 +1,13 @@
 //! Client-side caching: who is told that its copies of keys are not valid any more.
 
-use crate::harness::{self, Client, Rng, Server, ok, seed, show, text, wait_until};
-use holdfast_resp::Reply;
-use std::{collections::HashMap, thread, time::Duration};
+use crate::harness::{self, Client, EndOnDrop, Rng, Server, items, ok, seed, show, text, wait_until};
+use holdfast_resp::{Reply, write_command};
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
 
 /// A client of RESP3 that tracks what it reads.
 fn tracker(server: &Server, options: &str) -> Client {
@@ -97,6 +102,52 @@ fn what_has_changed_before_a_command_is_told_before_its_reply() {
         reader.send(b"PING\r\n");
         assert_eq!([told(&mut reader), told(&mut reader)], [">[invalidate [a]]", "+PONG"]);
     }
+}
+
+/// Also if that was after the command was sent: a copy is as new as what is read.
+#[test]
+fn what_has_changed_before_a_read_is_told_before_its_reply() {
+    let server = Server::start(&["--workers", "2", "--appendfsync", "no"]);
+    let (mut reader, is_over) = (tracker(&server, ""), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let _end = EndOnDrop(&is_over);
+        scope.spawn(|| {
+            let mut writer = server.client();
+            for turn in (1..).take_while(|_| !is_over.load(Relaxed)) {
+                writer.call(&format!("set first {turn}"));
+                writer.call(&format!("set second {turn}"));
+            }
+        });
+        let script = "eval return(redis.call('get','second')) 1 second";
+        let reads = ["get second", script, "mget second third", "multi", "get second", "exec"];
+        let mut request = Vec::new();
+        for read in ["get first"].iter().chain(reads.repeat(5).iter()) {
+            write_command(&mut request, &read.split(' ').collect::<Vec<_>>());
+        }
+        for _ in 0..500 {
+            reader.send(&request);
+            let mut first = None;
+            let mut replies = 1 + 5 * 6;
+            while replies > 0 {
+                let reply = match reader.reply() {
+                    Reply::Push(message) if text(&items(&message[1])[0]) == "first" => {
+                        first = None;
+                        continue;
+                    }
+                    Reply::Push(_) => continue,
+                    Reply::Array(replies) => replies[0].clone(),
+                    reply => reply,
+                };
+                replies -= 1;
+                let Some(value) = harness::number(&reply) else { continue };
+                if replies == 5 * 6 {
+                    first = Some(value);
+                } else if let Some(first) = first {
+                    assert!(value <= first, "{first} was kept, and then {value} was read");
+                }
+            }
+        }
+    });
 }
 
 #[test]

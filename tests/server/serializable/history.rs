@@ -29,7 +29,7 @@ pub enum Rule {
 }
 
 /// A part of a transaction.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// An element was added.
     Add(Key, Element),
@@ -41,6 +41,17 @@ pub enum Op {
     Set(Key, Element),
     /// This value was found, or none.
     Get(Key, Option<Element>),
+}
+
+impl Op {
+    /// The key that it is about.
+    pub fn key(&self) -> Key {
+        match self {
+            Op::Add(key, _) | Op::Read(key, _) | Op::Look(key, _, _) | Op::Set(key, _) | Op::Get(key, _) => {
+                *key
+            }
+        }
+    }
 }
 
 /// What a client had executed as one.

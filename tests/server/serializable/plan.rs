@@ -3,7 +3,7 @@
 use super::history::{Element, Key, Op, Rule};
 use crate::{
     cluster::faults::SLOTS,
-    harness::{Client, is_error, items, number, redirected_to, text},
+    harness::{is_error, items, number, redirected_to, text},
 };
 use holdfast_resp::{Reply, write_command};
 use holdfast_store::hash_slot;
@@ -128,7 +128,8 @@ impl Shape {
         nth as usize * self.places() + place
     }
 
-    fn name(self, key: Key) -> String {
+    /// The name of a key.
+    pub fn name(self, key: Key) -> String {
         let tag = if self.has_tags { &TAGS[self.part(key)] } else { "" };
         format!("{tag}{:?}:{key}", kind(key))
     }
@@ -205,7 +206,10 @@ pub fn told(op: &Op, reply: &Reply) -> Op {
                 Kind::Stream => {
                     items(reply).iter().map(|entry| element(&items(&items(entry)[1])[1])).collect()
                 }
-                _ => items(reply).iter().map(element).collect(),
+                _ => match reply {
+                    Reply::Set(found) => found.iter().map(element).collect(),
+                    reply => items(reply).iter().map(element).collect(),
+                },
             };
             Op::Read(*key, found)
         }
@@ -322,18 +326,18 @@ impl Plan {
         }
     }
 
-    /// What its replies say.
-    pub fn read(&self, client: &mut Client) -> Answer {
+    /// What its replies say, of which `next` is the next one, unless it is lost.
+    pub fn read(&self, mut next: impl FnMut() -> Option<Reply>) -> Answer {
         let mut refusal = None;
         let commands = self.commands();
         // OK to ASKING; OK to MULTI, and QUEUED for each.
         let before =
             usize::from(self.asks) + if let Form::Multi = self.form { 1 + commands.len() } else { 0 };
         for _ in 0..before {
-            let Some(reply) = client.try_reply() else { return Answer::Lost };
+            let Some(reply) = next() else { return Answer::Lost };
             refusal = refusal.or(refused(&reply));
         }
-        let Some(reply) = client.try_reply() else { return Answer::Lost };
+        let Some(reply) = next() else { return Answer::Lost };
         if let Some(refusal) = refusal {
             assert!(is_error(&reply, "EXECABORT"), "{refusal:?}, and {:?}: {reply:?}", self.ops);
             return Answer::Refused(refusal);
@@ -350,6 +354,7 @@ impl Plan {
                 let Some(Reply::Array(mut stream)) = streams.pop() else { panic!("{streams:?}") };
                 stream.pop().expect("its entries")
             }
+            (Form::Single, Op::Read(..), Reply::Map(mut streams)) => streams.pop().expect("its entries").1,
             (.., reply) => reply,
         };
         let replies = match (self.form, &reply) {
