@@ -2,13 +2,15 @@
 //! ended before it began (strict serializability), but for those that need not be current.
 //!
 //! Most keys only gain elements, and each element is added once. So what a transaction finds in a key says of each other one that adds to it whether
-//! it came before or after. Other keys have one value, each of which is set once: who finds it comes after who has set it, and before who has set
-//! another one later. These, and the times, are the edges of a graph, and there is an order unless it has a cycle (Adya 1999; Kingsbury and Alvaro,
-//! "Elle", VLDB 2020).
+//! it came before or after. Of others elements are taken, each once, too: who finds one comes after who has added it and before who has taken it, and
+//! who does not comes before the one or after the other, which the times tell, or the order of a queue. Others have one value, each of which is set
+//! once: who finds it comes after who has set it, and before who has set another one later. These, and the times, are the edges of a graph, and there
+//! is an order unless it has a cycle (Adya 1999; Kingsbury and Alvaro, "Elle", VLDB 2020).
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    fmt,
+    fmt, iter,
     time::Duration,
 };
 
@@ -24,6 +26,10 @@ pub enum Rule {
     Unordered,
     /// They are found in the order in which they were added.
     Ordered,
+    /// The same, and they are taken in this order.
+    Queue,
+    /// They are taken in any order.
+    Pool,
     /// It is how many there are: elements are numbered as they are added, and some may be of those whose replies were lost.
     Counted,
 }
@@ -37,6 +43,8 @@ pub enum Op {
     Read(Key, Vec<Element>),
     /// An element was found or not.
     Look(Key, Element, bool),
+    /// An element was taken; `None`: there was none, or its reply was lost.
+    Take(Key, Option<Element>),
     /// The key's value was set.
     Set(Key, Element),
     /// This value was found, or none.
@@ -47,9 +55,8 @@ impl Op {
     /// The key that it is about.
     pub fn key(&self) -> Key {
         match self {
-            Op::Add(key, _) | Op::Read(key, _) | Op::Look(key, _, _) | Op::Set(key, _) | Op::Get(key, _) => {
-                *key
-            }
+            Op::Add(key, _) | Op::Read(key, _) | Op::Look(key, ..) => *key,
+            Op::Take(key, _) | Op::Set(key, _) | Op::Get(key, _) => *key,
         }
     }
 }
@@ -59,7 +66,7 @@ impl Op {
 pub struct Transaction {
     /// When it was sent.
     pub began: Duration,
-    /// When its reply came; `None`: that was lost. Then it tells of elements only that it adds, if it was executed.
+    /// When its reply came; `None`: that was lost. Then it tells only what it adds, if it was executed, and of which keys it takes.
     pub ended: Option<Duration>,
     /// Those of one connection are executed in their order.
     pub connection: usize,
@@ -80,7 +87,11 @@ enum Why {
     Found,
     /// It did not find what the other one added.
     Missed,
-    /// What it added comes before what the other one added, in the key.
+    /// It found what the other one took.
+    Taken,
+    /// The other one found no more what it had taken.
+    Gone,
+    /// What it added or took comes before what the other one did, in the key.
     Order,
 }
 
@@ -185,7 +196,8 @@ pub fn check(history: &[Transaction], rule: impl Fn(Key) -> Rule) -> Result<(), 
             }
         }
     }
-    let found = look_at_reads(history, &adders, rule)?;
+    let takes = Takes::of(history)?;
+    let found = look_at_reads(history, &adders, &rule)?;
     // What nobody has ever found was not executed, if its reply was lost.
     let is_executed: Vec<bool> = history
         .iter()
@@ -199,8 +211,13 @@ pub fn check(history: &[Transaction], rule: impl Fn(Key) -> Rule) -> Result<(), 
     let mut gets: BTreeMap<Key, Vec<(usize, Element)>> = BTreeMap::new();
     for (at, transaction) in history.iter().enumerate() {
         for op in &transaction.ops {
+            if let Rule::Queue | Rule::Pool = rule(op.key()) {
+                let adders = adders.get(&op.key());
+                takes.add_op(&mut graph, history, adders, &is_executed, &found.chains, (at, op))?;
+                continue;
+            }
             let (key, look, found) = match op {
-                Op::Add(..) | Op::Set(..) => continue,
+                Op::Add(..) | Op::Set(..) | Op::Take(..) => continue,
                 Op::Read(key, found) => (key, None, found.iter().copied().collect::<BTreeSet<_>>()),
                 Op::Look(key, element, is_there) => {
                     (key, Some(*element), is_there.then_some(*element).into_iter().collect())
@@ -232,6 +249,13 @@ pub fn check(history: &[Transaction], rule: impl Fn(Key) -> Rule) -> Result<(), 
         let known: Vec<usize> =
             order.iter().filter_map(|element| adders.get(key)?.get(element).copied()).collect();
         known.windows(2).for_each(|pair| graph.add(pair[0], pair[1], Why::Order));
+    }
+    for (key, chain) in found.chains.all() {
+        for known in [&adders, &takes.takers] {
+            let known: Vec<usize> =
+                chain.iter().filter_map(|element| known.get(&key)?.get(element).copied()).collect();
+            known.windows(2).for_each(|pair| graph.add(pair[0], pair[1], Why::Order));
+        }
     }
     let mut last: HashMap<usize, usize> = HashMap::new();
     for at in (0..history.len()).filter(|at| is_executed[*at]) {
@@ -295,11 +319,153 @@ fn add_changes(
     }
 }
 
+/// Who has taken what.
+struct Takes {
+    takers: Adders,
+    /// Those of each key that may have taken an element of which nobody knows.
+    lost: BTreeMap<Key, Vec<usize>>,
+}
+
+impl Takes {
+    fn of(history: &[Transaction]) -> Result<Takes, String> {
+        let mut takes = Takes { takers: Adders::new(), lost: BTreeMap::new() };
+        for (at, transaction) in history.iter().enumerate() {
+            for op in &transaction.ops {
+                match op {
+                    Op::Take(key, Some(element)) => {
+                        let other = takes.takers.entry(*key).or_default().insert(*element, at);
+                        if let Some(other) = other {
+                            return Err(format!(
+                                "both have taken element {element} of key {key}: {:?}, {transaction:?}",
+                                history[other]
+                            ));
+                        }
+                    }
+                    Op::Take(key, None) if transaction.ended.is_none() => {
+                        takes.lost.entry(*key).or_default().push(at);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(takes)
+    }
+
+    /// Adds what a part of a transaction says of a key of which elements are taken.
+    fn add_op(
+        &self,
+        graph: &mut Graph,
+        history: &[Transaction],
+        adders: Option<&BTreeMap<Element, usize>>,
+        is_executed: &[bool],
+        chains: &Chains,
+        (at, op): (usize, &Op),
+    ) -> Result<(), String> {
+        let (key, transaction) = (op.key(), &history[at]);
+        let (look, found) = match op {
+            Op::Read(_, found) => (None, &found[..]),
+            Op::Look(_, element, true) => (Some(*element), &[*element][..]),
+            Op::Look(_, element, false) => (Some(*element), &[][..]),
+            Op::Take(_, None) if transaction.ended.is_some() => (None, &[][..]),
+            Op::Take(_, Some(element)) => {
+                graph.add(adders.expect("it was added")[element], at, Why::Found);
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        // What was certainly there before, and nobody is known to have taken.
+        let mut missing = Vec::new();
+        for (element, adder) in adders.into_iter().flatten() {
+            if look.is_some_and(|look| look != *element) || !is_executed[*adder] {
+                continue;
+            }
+            let taker = self.takers.get(&key).and_then(|takers| takers.get(element)).copied();
+            if found.contains(element) {
+                graph.add(*adder, at, Why::Found);
+                taker.into_iter().for_each(|taker| graph.add(at, taker, Why::Taken));
+                continue;
+            }
+            if *adder == at || taker == Some(at) {
+                continue;
+            }
+            let place = chains.compare(key, *element, found);
+            let was_added = place == Some(Ordering::Less) || precedes(history, *adder, at);
+            match taker {
+                Some(taker) if was_added => graph.add(taker, at, Why::Gone),
+                Some(taker) if place.is_some() || precedes(history, at, taker) => {
+                    graph.add(at, *adder, Why::Missed);
+                }
+                Some(_) => {}
+                None if was_added => missing.push(*element),
+                None if place.is_some() || !self.lost.contains_key(&key) => {
+                    graph.add(at, *adder, Why::Missed);
+                }
+                None => {}
+            }
+        }
+        let may_have_taken =
+            |lost: &&usize| transaction.ended.is_none_or(|ended| history[**lost].began < ended);
+        let lost = self.lost.get(&key).into_iter().flatten().filter(may_have_taken).count();
+        if missing.len() > lost {
+            return Err(format!(
+                "nobody has taken {missing:?} of key {key}, {lost} replies were lost, and {transaction:?}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Elements of queues, as they were found one after another: nothing comes between two of them, ever.
+#[derive(Default)]
+struct Chains {
+    after: BTreeMap<(Key, Element), Element>,
+    before: BTreeMap<(Key, Element), Element>,
+    /// In which chain each is, by the first of it, and where.
+    places: BTreeMap<(Key, Element), (Element, usize)>,
+}
+
+impl Chains {
+    /// Adds elements that were found; false: that goes not with what was found before.
+    fn add(&mut self, key: Key, found: &[Element]) -> bool {
+        found.windows(2).all(|pair| {
+            *self.after.entry((key, pair[0])).or_insert(pair[1]) == pair[1]
+                && *self.before.entry((key, pair[1])).or_insert(pair[0]) == pair[0]
+        })
+    }
+
+    /// Each has a first one: if they came in a circle, so would those who have added them.
+    fn all(&self) -> impl Iterator<Item = (Key, Vec<Element>)> {
+        let begins = self.after.keys().filter(|first| !self.before.contains_key(first));
+        begins.map(|(key, first)| {
+            let next = |element: &Element| self.after.get(&(*key, *element)).copied();
+            (*key, iter::successors(Some(*first), next).collect())
+        })
+    }
+
+    /// Looks up where each is.
+    fn number(&mut self) {
+        let all: Vec<(Key, Vec<Element>)> = self.all().collect();
+        for (key, chain) in all {
+            for (place, element) in chain.iter().enumerate() {
+                self.places.insert((key, *element), (chain[0], place));
+            }
+        }
+    }
+
+    /// Whether an element comes before or after the first of those that are there, if that is known.
+    fn compare(&self, key: Key, element: Element, there: &[Element]) -> Option<Ordering> {
+        let (chain, place) = self.places.get(&(key, element))?;
+        let (other, first) = self.places.get(&(key, *there.first()?))?;
+        (chain == other).then(|| place.cmp(first))
+    }
+}
+
 /// What reads say of the keys.
 struct Found {
     all: BTreeSet<(Key, Element)>,
     /// Of each key that has one, the longest.
     orders: BTreeMap<Key, Vec<Element>>,
+    chains: Chains,
 }
 
 /// Checks what each read tells by itself.
@@ -308,10 +474,11 @@ fn look_at_reads(
     adders: &Adders,
     rule: impl Fn(Key) -> Rule,
 ) -> Result<Found, String> {
-    let mut found = Found { all: BTreeSet::new(), orders: BTreeMap::new() };
+    let mut found = Found { all: BTreeSet::new(), orders: BTreeMap::new(), chains: Chains::default() };
     for (at, transaction) in history.iter().enumerate() {
         // What it has added so far, or what it has set last.
         let mut own: BTreeMap<Key, Vec<Element>> = BTreeMap::new();
+        let mut taken: BTreeSet<(Key, Element)> = BTreeSet::new();
         for op in &transaction.ops {
             let (key, there) = match op {
                 Op::Add(key, element) => {
@@ -322,14 +489,22 @@ fn look_at_reads(
                     own.insert(*key, vec![*element]);
                     continue;
                 }
+                Op::Take(_, None) if transaction.ended.is_none() => continue,
                 Op::Read(key, there) => (*key, there.clone()),
                 Op::Look(key, element, is_there) => {
                     (*key, is_there.then_some(*element).into_iter().collect())
                 }
-                Op::Get(key, there) => (*key, there.iter().copied().collect()),
+                Op::Get(key, there) | Op::Take(key, there) => (*key, there.iter().copied().collect()),
             };
-            let own = own.get(&key).map_or(&[][..], Vec::as_slice);
-            let expects = |element: &Element| !matches!(op, Op::Look(_, looked, _) if looked != element);
+            if there.iter().any(|element| taken.contains(&(key, *element))) {
+                return Err(format!("{transaction:?} finds what it has taken"));
+            }
+            let own = own.entry(key).or_default();
+            let expects = |element: &Element| match op {
+                Op::Look(_, looked, _) => looked == element,
+                Op::Take(_, taken) => taken.is_none(),
+                _ => true,
+            };
             if own.iter().any(|element| expects(element) && !there.contains(element)) {
                 return Err(format!("{transaction:?} does not find what it has added"));
             }
@@ -349,11 +524,20 @@ fn look_at_reads(
                     Some(_) => drop(found.all.insert((key, *element))),
                 }
             }
+            if let Op::Take(_, Some(element)) = op {
+                own.retain(|own| own != element);
+                taken.insert((key, *element));
+            }
             if let Op::Read(..) = op {
                 if there.iter().collect::<BTreeSet<_>>().len() < there.len() {
                     return Err(format!("{transaction:?} finds an element twice"));
                 }
-                if rule(key) != Rule::Unordered {
+                if rule(key) == Rule::Queue && !found.chains.add(key, &there) {
+                    return Err(format!(
+                        "something comes between elements of key {key}, and {transaction:?}"
+                    ));
+                }
+                if let Rule::Ordered | Rule::Counted = rule(key) {
                     let order = found.orders.entry(key).or_default();
                     let common = order.len().min(there.len());
                     if order[..common] != there[..common] {
@@ -366,6 +550,7 @@ fn look_at_reads(
             }
         }
     }
+    found.chains.number();
     Ok(found)
 }
 
@@ -436,10 +621,12 @@ mod tests {
         .collect()
     }
 
-    /// Key 0 is ordered, 9 counts, others are not ordered.
+    /// Key 0 is ordered, 9 counts, 7 is a queue, 8 a pool, others are not ordered.
     fn rule(key: Key) -> Rule {
         match key {
             0 => Rule::Ordered,
+            7 => Rule::Queue,
+            8 => Rule::Pool,
             9 => Rule::Counted,
             _ => Rule::Unordered,
         }
@@ -513,6 +700,65 @@ mod tests {
         // Both have found what the one has replaced.
         let (one, other) = (&[Get(3, Some(1)), Set(3, 2)][..], &[Get(3, Some(1)), Set(3, 3)][..]);
         no_order(&[(1, 2, set), (3, 9, one), (3, 9, other), (10, 11, second)]);
+    }
+
+    #[test]
+    fn what_is_taken_has_an_order() {
+        let (add, take, lost) = (&[Add(8, 1)][..], &[Take(8, Some(1))][..], &[Take(8, None)][..]);
+        let (none, found) = (&[Read(8, vec![])][..], &[Read(8, vec![1])][..]);
+        assert_eq!(told(&[(1, 2, none), (3, 4, add), (5, 6, found), (7, 8, take), (9, 10, none)]), "");
+        assert_eq!(told(&[(1, 9, none), (1, 9, add), (1, 9, found), (1, 9, take), (1, 9, lost)]), "");
+        assert_eq!(told(&[(1, 2, &[Add(8, 1), Take(8, Some(1)), Take(8, None), Look(8, 1, false)])]), "");
+        // Who has not answered may have taken it, once.
+        assert_eq!(told(&[(1, 2, add), (1, 0, lost), (3, 4, none)]), "");
+        let (twice, missing) = (&[Add(8, 1), Add(8, 2)][..], "nobody has taken [1, 2] of key 8, 1 replies");
+        assert!(told(&[(1, 2, twice), (1, 0, lost), (3, 4, none)]).starts_with(missing));
+        assert!(told(&[(1, 2, add), (3, 4, none), (5, 0, lost)]).starts_with("nobody has taken [1]"));
+        assert!(told(&[(1, 2, add), (3, 4, none)]).starts_with("nobody has taken [1]"));
+        assert!(told(&[(1, 2, add), (3, 4, take), (5, 6, take)]).starts_with("both have taken"));
+        assert!(told(&[(1, 2, take)]).starts_with("nobody has added"));
+        assert!(told(&[(1, 2, &[Add(8, 1), Take(8, Some(1)), Read(8, vec![1])])]).contains("has taken"));
+        assert!(told(&[(1, 2, &[Add(8, 1), Take(8, None)])]).contains("does not find"));
+        // It is found too late or too early, or not found in between.
+        let no_order = |transactions: &[(u64, u64, &[Op])]| {
+            let told = told(transactions);
+            assert!(told.starts_with("no order"), "{transactions:?}: {told}");
+        };
+        no_order(&[(1, 2, add), (3, 4, take), (5, 6, found)]);
+        no_order(&[(1, 2, add), (3, 4, none), (5, 6, take)]);
+        no_order(&[(3, 4, add), (1, 2, take)]);
+        no_order(&[(1, 9, add), (1, 2, found), (3, 4, none), (5, 6, take)]);
+        no_order(&[(1, 2, add), (3, 4, &[Look(8, 1, false)]), (5, 6, take)]);
+    }
+
+    #[test]
+    fn what_is_taken_of_a_queue_is_the_first() {
+        let add = |element| [Add(7, element)];
+        let take = |element| [Take(7, Some(element))];
+        let read = |found: &[Element]| [Read(7, found.to_vec())];
+        let all = [add(1), add(2), add(3)].concat();
+        assert_eq!(
+            told(&[(1, 2, &all), (3, 4, &take(1)), (5, 6, &read(&[2, 3])), (1, 0, &[Take(7, None)])]),
+            ""
+        );
+        let comes_between = told(&[(1, 9, &all), (1, 9, &read(&[1, 2])), (1, 9, &read(&[1, 3]))]);
+        assert!(comes_between.starts_with("something comes between"));
+        let no_order = |transactions: &[(u64, u64, &[Op])]| {
+            let told = told(transactions);
+            assert!(told.starts_with("no order"), "{transactions:?}: {told}");
+        };
+        // By the order in which they were found at any time.
+        no_order(&[(1, 2, &all), (3, 4, &read(&[1, 2, 3])), (5, 6, &take(2)), (7, 8, &take(1))]);
+        no_order(&[
+            (1, 9, &add(1)),
+            (1, 9, &add(2)),
+            (1, 9, &read(&[1, 2])),
+            (1, 9, &read(&[2])),
+            (10, 11, &take(1)),
+        ]);
+        no_order(&[(1, 2, &add(2)), (3, 4, &add(1)), (5, 6, &read(&[1, 2]))]);
+        // The last one is gone though the first is there.
+        assert!(told(&[(1, 2, &all), (3, 9, &read(&[1, 2]))]).starts_with("nobody has taken [3]"));
     }
 
     #[test]

@@ -16,9 +16,11 @@ use crate::{
     },
     upgrade::Dynasty,
 };
-use history::{Key, Op, Transaction};
+use history::{Element, Key, Op, Transaction};
 use holdfast_resp::Reply;
-use plan::{Answer, Form, Kind, Plan, Refusal, SAME, Shape, kind, may_be_executed, read, refused, told};
+use plan::{
+    Answer, CLEAR, Form, Kind, Plan, Refusal, SAME, Shape, kind, may_be_executed, read, refused, told,
+};
 use std::{
     collections::BTreeMap,
     mem,
@@ -174,6 +176,23 @@ impl<'c> Actor<'c> {
         }
     }
 
+    /// What takes an element of a key, if elements of it are taken; else what adds one.
+    fn take(&mut self) -> Op {
+        let place = self.place();
+        let key = self.key(place);
+        match kind(key) {
+            kind if !kind.can_take() => self.add(),
+            Kind::Bin => Op::Take(key, Some(self.recent(place))),
+            _ => Op::Take(key, None),
+        }
+    }
+
+    /// An element that was added lately at a place, or is next.
+    fn recent(&mut self, place: usize) -> Element {
+        let last = self.common.added[place].load(Relaxed) % ELEMENTS;
+        last.saturating_sub(self.rng.below(6))
+    }
+
     /// A key that is written now, or was before.
     fn key(&mut self, place: usize) -> Key {
         let nth = self.common.added[place].load(Relaxed) / ELEMENTS;
@@ -184,15 +203,17 @@ impl<'c> Actor<'c> {
         let place = self.place();
         let key = self.key(place);
         if kind(key).can_look() && self.rng.one_in(2) {
-            // One of those that were added last, or are next.
-            let last = self.common.added[place].load(Relaxed) % ELEMENTS;
-            return Op::Look(key, last.saturating_sub(self.rng.below(6)), false);
+            return Op::Look(key, self.recent(place), false);
         }
         read(key)
     }
 
     fn op(&mut self) -> Op {
-        if self.role.writes && self.rng.one_in(2) { self.add() } else { self.read() }
+        match self.rng.below(4) {
+            0 if self.role.writes => self.add(),
+            1 if self.role.writes => self.take(),
+            _ => self.read(),
+        }
     }
 
     fn plan(&mut self) -> Plan {
@@ -218,7 +239,16 @@ impl<'c> Actor<'c> {
             Form::Multi | Form::Script(_) => self.same(ops.len()),
             Form::Single | Form::Mget => Vec::new(),
         };
-        Plan { form, ops, same, shape: self.common.shape, asks: false }
+        let mut plan = Plan { form, ops, same, clears: None, shape: self.common.shape, asks: false };
+        let may_clear = |op: &Op| matches!(op, Op::Read(key, _) if kind(*key).can_take());
+        if self.role.writes
+            && matches!(form, Form::Multi | Form::Script(_))
+            && self.rng.one_in(2)
+            && let Some(after) = plan.ops.iter().position(may_clear)
+        {
+            plan.clears = Some((after, self.rng.below(CLEAR.len() as u64) as usize));
+        }
+        plan
     }
 
     /// What leaves keys as they are, besides so many parts of a transaction.
@@ -236,15 +266,10 @@ impl<'c> Actor<'c> {
 
     /// Notes what has become of a transaction that has ended now.
     fn note(&mut self, connection: usize, began: Duration, plan: &Plan, answer: &Answer) {
-        // Of a counter it is not known what was added.
-        let is_known = |op: &&Op| match op {
-            Op::Add(key, _) => kind(*key) != Kind::Counter,
-            op => matches!(op, Op::Set(..)),
-        };
         let (ended, ops) = match answer {
             Answer::Done(ops) => (Some(self.common.begun.elapsed()), ops.clone()),
             Answer::Refused(_) => return,
-            Answer::Lost => (None, plan.ops.iter().filter(is_known).cloned().collect()),
+            Answer::Lost => (None, plan.lost()),
         };
         if ops.is_empty() {
             return;
@@ -417,7 +442,7 @@ impl<'c> Actor<'c> {
         }
         let ops: Vec<Op> = (0..1 + self.rng.below(OPS)).map(|_| self.op()).collect();
         let same = self.same(ops.len());
-        let plan = Plan { form: Form::Multi, ops, same, shape, asks: false };
+        let plan = Plan { form: Form::Multi, ops, same, clears: None, shape, asks: false };
         let mut request = Vec::new();
         plan.write(&mut request);
         let sent = link.client.try_send(&request);
@@ -440,8 +465,14 @@ impl<'c> Actor<'c> {
             self.part = common.shape.part(key);
             let before = self.done.len();
             let shape = common.shape;
-            let plan =
-                || Plan { form: Form::Single, ops: vec![read(key)], same: Vec::new(), shape, asks: false };
+            let plan = || Plan {
+                form: Form::Single,
+                ops: vec![read(key)],
+                same: Vec::new(),
+                clears: None,
+                shape,
+                asks: false,
+            };
             let is_read = || {
                 self.execute(|actor, link| actor.send(link, vec![plan()]));
                 self.done.len() > before

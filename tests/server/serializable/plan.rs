@@ -1,13 +1,16 @@
 //! Transactions on keys of all kinds: as commands, and what their replies say.
 
-use super::history::{Element, Key, Op, Rule};
+use super::{
+    ELEMENTS,
+    history::{Element, Key, Op, Rule},
+};
 use crate::{
     cluster::faults::SLOTS,
     harness::{is_error, items, number, redirected_to, text},
 };
 use holdfast_resp::{Reply, write_command};
 use holdfast_store::hash_slot;
-use std::{collections::BTreeSet, ops::Range, slice, sync::LazyLock};
+use std::{collections::BTreeSet, iter, ops::Range, slice, sync::LazyLock};
 
 /// Tags of the slots that move, as many as there may be.
 static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -39,7 +42,16 @@ pub const SAME: [&[&str]; 10] = [
     &["HDEL KEY other"],
 ];
 
-/// How long a stream that is read waits for its first entry.
+/// Commands that leave nothing of a key.
+pub const CLEAR: [&[&str]; 5] = [
+    &["DEL KEY"],
+    &["UNLINK KEY"],
+    &["PEXPIREAT KEY 1"],
+    &["RENAME KEY KEY:other", "DEL KEY:other"],
+    &["SET KEY other", "GETDEL KEY"],
+];
+
+/// How long a command waits for something to come to a key that has nothing.
 const BLOCK_MS: u64 = 5;
 
 /// How a key holds its elements.
@@ -57,9 +69,17 @@ pub enum Kind {
     Counter,
     /// The one that was set last.
     Value,
+    /// A list of which the first one is taken.
+    Queue,
+    /// A set of which any is taken.
+    Pool,
+    /// A sorted set of which the first one is taken.
+    Ranking,
+    /// A hash of which one that is named is taken.
+    Bin,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 13] = [
     Kind::List,
     Kind::Stream,
     Kind::Text,
@@ -69,6 +89,10 @@ const KINDS: [Kind; 9] = [
     Kind::Bits,
     Kind::Counter,
     Kind::Value,
+    Kind::Queue,
+    Kind::Pool,
+    Kind::Ranking,
+    Kind::Bin,
 ];
 
 impl Kind {
@@ -77,6 +101,8 @@ impl Kind {
             Kind::List | Kind::Stream | Kind::Text => Rule::Ordered,
             Kind::Set | Kind::SortedSet | Kind::Hash | Kind::Bits | Kind::Value => Rule::Unordered,
             Kind::Counter => Rule::Counted,
+            Kind::Queue => Rule::Queue,
+            Kind::Pool | Kind::Ranking | Kind::Bin => Rule::Pool,
         }
     }
 
@@ -88,6 +114,12 @@ impl Kind {
     /// Whether it can be asked for one element.
     pub fn can_look(self) -> bool {
         matches!(self, Kind::Set | Kind::SortedSet | Kind::Hash | Kind::Bits)
+            || matches!(self, Kind::Pool | Kind::Ranking | Kind::Bin)
+    }
+
+    /// Whether elements are taken.
+    pub fn can_take(self) -> bool {
+        matches!(self.rule(), Rule::Queue | Rule::Pool)
     }
 }
 
@@ -138,29 +170,35 @@ impl Shape {
     pub fn command(self, op: &Op) -> String {
         let (key, n) = match op {
             Op::Add(key, n) | Op::Set(key, n) | Op::Look(key, n, _) => (*key, *n),
+            Op::Take(key, n) => (*key, n.unwrap_or_default()),
             Op::Read(key, _) | Op::Get(key, _) => (*key, 0),
         };
         let (name, pad) = (self.name(key), "x".repeat(self.pad));
         match (op, kind(key)) {
-            (Op::Add(..), Kind::List) => format!("RPUSH {name} {n}:{pad}"),
+            (Op::Add(..), Kind::List | Kind::Queue) => format!("RPUSH {name} {n}:{pad}"),
             (Op::Add(..), Kind::Stream) => format!("XADD {name} * n {n}:{pad}"),
             (Op::Add(..), Kind::Text) => format!("APPEND {name} {n}:{pad},"),
-            (Op::Add(..), Kind::Set) => format!("SADD {name} {n}:{pad}"),
+            (Op::Add(..), Kind::Set | Kind::Pool) => format!("SADD {name} {n}:{pad}"),
             (Op::Add(..), Kind::SortedSet) => format!("ZADD {name} 1 {n}:{pad}"),
-            (Op::Add(..), Kind::Hash) => format!("HSET {name} {n}: :{pad}"),
+            (Op::Add(..), Kind::Ranking) => format!("ZADD {name} {} {n}:{pad}", n + 1),
+            (Op::Add(..), Kind::Hash | Kind::Bin) => format!("HSET {name} {n}: :{pad}"),
             (Op::Add(..), Kind::Bits) => format!("SETBIT {name} {n} 1"),
             (Op::Add(..), Kind::Counter) => format!("INCR {name}"),
+            (Op::Take(..), Kind::Queue) => format!("LPOP {name}"),
+            (Op::Take(..), Kind::Pool) => format!("SPOP {name}"),
+            (Op::Take(..), Kind::Ranking) => format!("ZPOPMIN {name}"),
+            (Op::Take(..), Kind::Bin) => format!("HDEL {name} {n}:"),
             (Op::Set(..), _) => format!("SET {name} {n}:{pad}"),
             (Op::Get(..), _) => format!("GET {name}"),
-            (Op::Read(..), Kind::List) => format!("LRANGE {name} 0 -1"),
+            (Op::Read(..), Kind::List | Kind::Queue) => format!("LRANGE {name} 0 -1"),
             (Op::Read(..), Kind::Stream) => format!("XRANGE {name} - +"),
             (Op::Read(..), Kind::Text | Kind::Bits | Kind::Counter) => format!("GET {name}"),
-            (Op::Read(..), Kind::Set) => format!("SMEMBERS {name}"),
-            (Op::Read(..), Kind::SortedSet) => format!("ZRANGE {name} 0 -1"),
-            (Op::Read(..), Kind::Hash) => format!("HKEYS {name}"),
-            (Op::Look(..), Kind::Set) => format!("SISMEMBER {name} {n}:{pad}"),
-            (Op::Look(..), Kind::SortedSet) => format!("ZSCORE {name} {n}:{pad}"),
-            (Op::Look(..), Kind::Hash) => format!("HEXISTS {name} {n}:"),
+            (Op::Read(..), Kind::Set | Kind::Pool) => format!("SMEMBERS {name}"),
+            (Op::Read(..), Kind::SortedSet | Kind::Ranking) => format!("ZRANGE {name} 0 -1"),
+            (Op::Read(..), Kind::Hash | Kind::Bin) => format!("HKEYS {name}"),
+            (Op::Look(..), Kind::Set | Kind::Pool) => format!("SISMEMBER {name} {n}:{pad}"),
+            (Op::Look(..), Kind::SortedSet | Kind::Ranking) => format!("ZSCORE {name} {n}:{pad}"),
+            (Op::Look(..), Kind::Hash | Kind::Bin) => format!("HEXISTS {name} {n}:"),
             (Op::Look(..), Kind::Bits) => format!("GETBIT {name} {n}"),
             (op, kind) => panic!("{op:?} of a {kind:?}"),
         }
@@ -189,6 +227,17 @@ pub fn told(op: &Op, reply: &Reply) -> Op {
             Op::Add(*key, number(reply).expect("a number"))
         }
         (Op::Add(..) | Op::Set(..), _) => op.clone(),
+        (Op::Take(key, Some(element)), reply) => match number(reply) {
+            Some(1) => op.clone(),
+            _ => Op::Look(*key, *element, false),
+        },
+        (Op::Take(key, None), Reply::Null) => Op::Take(*key, None),
+        (Op::Take(key, None), Reply::Array(parts)) => {
+            // Of BLPOP and BZPOPMIN the key comes first.
+            let at = usize::from(parts.len() == 3 || kind(*key) == Kind::Queue);
+            Op::Take(*key, parts.get(at).map(element))
+        }
+        (Op::Take(key, None), reply) => Op::Take(*key, Some(element(reply))),
         (Op::Get(key, _), Reply::Null) => Op::Get(*key, None),
         (Op::Get(key, _), reply) => Op::Get(*key, Some(element(reply))),
         (Op::Look(key, element, _), reply) => {
@@ -236,6 +285,8 @@ pub struct Plan {
     pub ops: Vec<Op>,
     /// What of [`SAME`] it does besides, to which key, before which of these.
     pub same: Vec<(usize, Key, usize)>,
+    /// After which of these it does what of [`CLEAR`] to the key that was read.
+    pub clears: Option<(usize, usize)>,
     /// Of its keys.
     pub shape: Shape,
     /// Whether the keys are asked for where they go.
@@ -275,8 +326,26 @@ impl Plan {
                 commands.extend(SAME[*how].iter().map(|command| (None, command.replace("KEY", &name))));
             }
             commands.push((Some(op), self.shape.command(op)));
+            if let Some((_, how)) = self.clears.filter(|(after, _)| *after == at) {
+                let name = self.shape.name(op.key());
+                commands.extend(CLEAR[how].iter().map(|command| (None, command.replace("KEY", &name))));
+            }
         }
         commands
+    }
+
+    /// What it may have done, if its reply was lost.
+    pub fn lost(&self) -> Vec<Op> {
+        let lost = |op: &Op| match op {
+            // It is not known what was added.
+            Op::Add(key, _) if kind(*key) == Kind::Counter => None,
+            Op::Add(..) | Op::Set(..) => Some(op.clone()),
+            Op::Take(key, _) => Some(Op::Take(*key, None)),
+            _ => None,
+        };
+        let cleared = self.clears.map(|(after, _)| self.ops[after].key());
+        let takes = cleared.map(|key| iter::repeat_n(Op::Take(key, None), ELEMENTS as usize));
+        self.ops.iter().filter_map(lost).chain(takes.into_iter().flatten()).collect()
     }
 
     pub fn write(&self, request: &mut Vec<u8>) {
@@ -291,6 +360,11 @@ impl Plan {
             Form::Single => match &self.ops[0] {
                 Op::Read(key, _) if kind(*key) == Kind::Stream => {
                     write(&format!("XREAD BLOCK {BLOCK_MS} STREAMS {} 0", self.shape.name(*key)));
+                }
+                Op::Take(key, _) if matches!(kind(*key), Kind::Queue | Kind::Ranking) => {
+                    let seconds = BLOCK_MS as f64 / 1000.0;
+                    let word = if kind(*key) == Kind::Queue { "BLPOP" } else { "BZPOPMIN" };
+                    write(&format!("{word} {} {seconds}", self.shape.name(*key)));
                 }
                 _ => write(&commands[0]),
             },
@@ -365,7 +439,13 @@ impl Plan {
         };
         assert_eq!(replies.len(), commands.len(), "{:?}: {replies:?}", self.ops);
         let ops = commands.iter().zip(replies).filter_map(|((op, _), reply)| Some(told((*op)?, reply)));
-        Answer::Done(ops.collect())
+        let mut ops: Vec<Op> = ops.collect();
+        if let Some((after, _)) = self.clears {
+            let Op::Read(key, found) = ops[after].clone() else { panic!("{ops:?}") };
+            let takes = found.into_iter().map(|element| Op::Take(key, Some(element)));
+            ops.splice(after + 1..after + 1, takes);
+        }
+        Answer::Done(ops)
     }
 }
 
@@ -383,5 +463,5 @@ pub fn refused(reply: &Reply) -> Option<Refusal> {
 
 /// Whether a server does not execute commands, or not any more: whatever was sent may have been executed.
 pub fn may_be_executed(reply: &Reply) -> bool {
-    ["READONLY", "MASTERDOWN", "LOADING", "EXECABORT"].iter().any(|word| is_error(reply, word))
+    ["READONLY", "MASTERDOWN", "LOADING", "EXECABORT", "UNBLOCKED"].iter().any(|word| is_error(reply, word))
 }
