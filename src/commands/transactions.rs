@@ -18,6 +18,7 @@ use crate::{
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{Begun, Cold, DATABASES, Store};
+use std::collections::BTreeMap;
 
 const IMMEDIATE: Flags =
     Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY).and(Flags::IMMEDIATE);
@@ -153,17 +154,12 @@ fn exec(call: &mut Call) -> Answer {
         call.session.multi = Some(multi);
         return Ok(Outcome::postpone(FREED_RETRY));
     }
-    if multi.writes(call.table()).next().is_some() {
-        match txn.expect(redo, purpose(may_grow), true).map_err(Stop::from) {
-            Ok(()) => txn.end_waiting(),
-            Err(Stop::Busy) => {
-                call.session.multi = Some(multi);
-                return Ok(admit::busy(may_grow));
-            }
-            Err(error) => return Err(refuse(call, error)),
-        }
+    let writes = multi.writes(call.table()).next().is_some();
+    if writes && let Err(refusal) = txn.expect(redo, purpose(may_grow), true) {
+        drop(txn);
+        return put_off(call, multi, refusal.into(), may_grow);
     }
-    call.turn.set_expiry(call.session, &mut txn, multi.writes(call.table()).next().is_some());
+    call.turn.set_expiry(call.session, &mut txn, writes);
     if call.session.watched.is_changed(&mut txn) {
         call.session.watched.clear(&mut txn);
         call.turn.commit(call.session, &mut txn);
@@ -174,6 +170,15 @@ fn exec(call: &mut Call) -> Answer {
     let cold = cold(call, &mut txn, &multi);
     if !cold.is_empty() {
         return Ok(begin_again(call, txn, multi, Fetch(cold)));
+    }
+    if writes {
+        let has_room = txn.reserve_for_all(|| written(call, &multi));
+        if let Err(refusal) = has_room {
+            call.session.fetched = txn.take_fetched();
+            drop(txn);
+            return put_off(call, multi, refusal.into(), may_grow);
+        }
+        txn.end_waiting();
     }
 
     // Within EXEC nothing is watched any more.
@@ -225,6 +230,29 @@ fn begin_again(call: &mut Call, mut txn: Txn, mut multi: Multi, first: Outcome) 
     call.turn.commit(call.session, &mut txn);
     call.session.multi = Some(multi);
     first
+}
+
+/// What becomes of a transaction that finds no room. It has unlocked its partitions, where the keys may be that are watched.
+fn put_off(call: &mut Call, multi: Multi, why: Stop, may_grow: bool) -> Answer {
+    match why {
+        Stop::Busy => {
+            call.session.multi = Some(multi);
+            Ok(admit::busy(may_grow))
+        }
+        error => Err(refuse(call, error)),
+    }
+}
+
+/// The keys of the commands that write, and how many of these each is of. SELECT in the queue is not followed.
+fn written<'q>(call: &Call, multi: &'q Multi) -> BTreeMap<(u8, &'q [u8]), usize> {
+    let db = call.server().store.database(call.session.db as u8);
+    let mut keys = BTreeMap::new();
+    for queued in multi.writes(call.table()) {
+        for (key, _) in invocation(call.rows(), queued).all_keys() {
+            *keys.entry((db, key)).or_default() += 1;
+        }
+    }
+    keys
 }
 
 /// Ends a transaction that is refused.

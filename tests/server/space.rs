@@ -1,6 +1,6 @@
 //! A log or a medium that is full: writes are refused, all else goes on, and deleting makes room.
 
-use crate::harness::{self, Client, Folder, Rng, Server, check, ok, seed, wait_until};
+use crate::harness::{self, Client, Folder, Rng, Server, check, is_error, ok, seed, wait_until};
 use holdfast_resp::{Reply, write_command};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::{
@@ -110,6 +110,38 @@ fn a_full_log_is_read_and_emptied_and_written_again() {
     each(&mut server.client(), &kept, get, |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n)));
     let (is_sound, text) = check(&server.stop());
     assert!(is_sound, "{text}");
+}
+
+/// What commands write besides their arguments has room, too, before the first of them is executed.
+#[test]
+fn a_transaction_has_room_for_all_its_commands_or_for_none() {
+    let server = Server::start(&["--log-max-size", "64mb"]);
+    let mut client = server.client();
+    let kept = fill(&mut client);
+    let element = "x".repeat(3000);
+    let push = ["RPUSH", "list"].into_iter().chain([&element[..]; 4]);
+    let [watch, multi, exec] = [vec!["WATCH", "list"], vec!["MULTI"], vec!["EXEC"]];
+    let commands: [Vec<&str>; 5] = [watch, multi, vec!["INCR", "count"], push.collect(), exec];
+    let (mut done, mut refused) = (0, 0);
+    for n in kept {
+        each(&mut client, &[n], del, |n, reply| assert_eq!(reply, Reply::Int(1), "{}", key(n)));
+        // Once the cleaner has made room, until there is none again.
+        let before = done;
+        loop {
+            let replies = commands.each_ref().map(|command| client.call_args(command));
+            let Reply::Array(replies) = &replies[4] else {
+                assert!(is_error(&replies[4], "OOM") || is_error(&replies[4], "EXECABORT"), "{replies:?}");
+                break;
+            };
+            done += 1;
+            assert_eq!(replies[..], [Reply::Int(done), Reply::Int(4 * done)]);
+        }
+        refused += u32::from(done > before);
+        if refused > 5 {
+            return;
+        }
+    }
+    panic!("{done} transactions were executed, and {refused} times there was room for some");
 }
 
 /// Calls a command, again as long as it says that the disk is full.

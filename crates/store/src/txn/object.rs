@@ -101,6 +101,11 @@ impl Txn<'_> {
             && object::is_packed(&self.locks.read(target.partition).arena, found.word.offset())
     }
 
+    /// Bytes of log that a collection in the heap takes at most when it gets another encoding; 0 where that needs no room of its own.
+    pub(super) fn redo_of_conversion(&self, target: Target<'_>, found: Found) -> usize {
+        if self.is_packed(target, found) { self.conversion_of(target, found) } else { 0 }
+    }
+
     fn reserve_packed(&mut self, target: Target<'_>, found: Found) -> Result<()> {
         match self.conversion_of(target, found) {
             0 => Ok(()),
@@ -108,14 +113,10 @@ impl Txn<'_> {
         }
     }
 
-    /// Bytes of log that the collection at a key takes at most when it gets another encoding; 0 where that needs no room of
-    /// its own.
+    /// The same for what is at a key.
     pub(crate) fn conversion_max(&mut self, db: u8, key: &[u8]) -> usize {
         let target = self.target(db, key);
-        match self.find(target) {
-            Some(found) if self.is_packed(target, found) => self.conversion_of(target, found),
-            _ => 0,
-        }
+        self.find(target).map_or(0, |found| self.redo_of_conversion(target, found))
     }
 
     /// The same where many may get another encoding, so that small ones count as well.

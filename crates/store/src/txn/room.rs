@@ -8,9 +8,15 @@ use super::{
     Txn,
     error::{Error, Result},
 };
-use crate::collections::{PACKED_BYTES_MAX, REDO_OF_GROWTH, redo_max};
+use crate::{
+    collections::{PACKED_BYTES_MAX, REDO_OF_GROWTH, redo_max, serial},
+    format::entry_word::Type,
+};
 use holdfast_heap::RoomNeeded;
 use holdfast_log::{Admission, Purpose, SMALL_BYTES, batch_len};
+
+/// A log that takes so many bytes has room for whatever the commands of a transaction write besides their arguments.
+const SCARCE_BYTES: usize = 64 << 20;
 
 /// Elements whose change needs no reservation of its own.
 pub(crate) const FEW_ELEMENTS: u64 = 64;
@@ -47,6 +53,52 @@ impl Txn<'_> {
         }
         (self.allowance.expected, self.allowance.before) = (bytes, written);
         true
+    }
+
+    /// Has room for all that some commands write, besides what their arguments come to, to what is at their keys: to bring a frozen collection back
+    /// into the heap, to give one another encoding, or to write a string anew. With each key comes how many of them change it. So all of them find
+    /// room, or none. Not counted is what is not at hand, and what is made of the value of another key. To be called before anything is changed.
+    ///
+    /// # Errors
+    /// As [`Txn::reserve`].
+    pub fn reserve_for_all<'k, K>(&mut self, keys: impl FnOnce() -> K) -> Result<()>
+    where
+        K: IntoIterator<Item = ((u8, &'k [u8]), usize)>,
+    {
+        let (log, purpose) = (&self.shared().log, self.allowance.purpose);
+        // What only removes is not to wait for room that it may not need.
+        if purpose == Purpose::Remove || log.admit_for(SCARCE_BYTES, purpose) == Admission::Ok {
+            return Ok(());
+        }
+        let (counts_lookups, notes_uses) = (self.counts_lookups, self.notes_uses);
+        (self.counts_lookups, self.notes_uses) = (false, false);
+        let redo = |((db, key), times)| self.redo_of_changes(db, key, times);
+        let redo: usize = keys().into_iter().map(redo).sum();
+        (self.counts_lookups, self.notes_uses) = (counts_lookups, notes_uses);
+        // Each of them has room only if what all come to by their arguments would fit behind what those before it have written.
+        let expected = self.allowance.expected;
+        self.reserve(2 * (expected + growth_of(expected)) + redo)
+    }
+
+    /// Bytes of redo that some changes of what is at a key take besides their arguments.
+    fn redo_of_changes(&mut self, db: u8, key: &[u8], times: usize) -> usize {
+        let target = self.target(db, key);
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        match part.find_near(shared, target.db, target.digest, target.slot) {
+            None => 0,
+            Some(found) if found.word.ty() == Type::String => {
+                let len = if found.word.in_heap() {
+                    0
+                } else {
+                    self.get(db, key).map_or(0, |value| value.map_or(0, <[u8]>::len))
+                };
+                times * redo_max(1, len)
+            }
+            Some(found) if found.word.in_heap() => self.redo_of_conversion(target, found),
+            // It may get another encoding then.
+            Some(found) => 2 * self.frozen_bytes(target, found).map_or(0, |bytes| serial::redo_max(&bytes)),
+        }
     }
 
     /// Sees to it that what lets data grow by so many bytes of redo will not lack memory in its midst. To be called before anything is
