@@ -1,6 +1,8 @@
 //! The same of clusters, whose slots move as a whole and key by key, while nodes are killed and stopped.
 
-use super::{AWAY_MS, CACHE, CACHES, CLIENTS, LIFE_MS, ROLES, TIMEOUT, WRITER, ail_set, check, options, run};
+use super::{
+    AWAY_MS, CACHE, CACHES, CLIENTS, LIFE_MS, ROLES, Scene, TIMEOUT, WRITER, ail_set, check, options, run,
+};
 use crate::{
     cluster::{
         Nodes, SHORT_TIMEOUT,
@@ -88,7 +90,8 @@ fn transactions_of_a_cluster_have_an_order() {
         let servers = nodes.0.iter().map(|(port, server)| (*port, server.folder().join("socket"))).collect();
         let ports = nodes.ports();
         let (mut moved, mut by_keys, mut half) = (0, 0, None);
-        let history = run(servers, (&[(WRITER, CLIENTS), (CACHE, CACHES)], true), length, rng, |rng| {
+        let scene = Scene { has_tags: true, ..Scene::new(servers, &[(WRITER, CLIENTS), (CACHE, CACHES)]) };
+        let history = run(scene, length, rng, |rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS / 25)));
             let port = ports[rng.below(NODES as u64) as usize];
             match rng.below(16) {
@@ -143,7 +146,8 @@ fn transactions_of_a_cluster_of_sets_have_an_order() {
         });
         let servers = servers.collect();
         let (mut moved, mut by_keys, mut half) = (0, 0, None);
-        let history = run(servers, (&ROLES, true), length, rng, |rng| {
+        let scene = Scene { has_tags: true, ..Scene::new(servers, &ROLES) };
+        let history = run(scene, length, rng, |rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS / 10)));
             match rng.below(8) {
                 0 => {

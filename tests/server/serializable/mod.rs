@@ -17,7 +17,7 @@ use crate::{
     upgrade::Dynasty,
 };
 use history::{Element, Key, Op, Transaction};
-use holdfast_resp::Reply;
+use holdfast_resp::{Reply, write_command};
 use plan::{
     Answer, CLEAR, Form, Kind, Plan, Refusal, SAME, Shape, kind, may_be_executed, read, refused, told,
 };
@@ -53,8 +53,10 @@ const PAUSE_MS: u64 = 300;
 /// Parts that a transaction has, at most.
 const OPS: u64 = 4;
 /// Values beside the keys, which drive these from memory.
-const OTHERS: u64 = 600;
-const OTHER_BYTES: usize = 100_000;
+const OTHERS: u64 = 500;
+const OTHER_BYTES: usize = 200_000;
+/// How much a server may write: all, or less than comes to be.
+const MAXDISK: [[&str; 2]; 2] = [["--maxdisk", "0"], ["--maxdisk", "60mb"]];
 /// How long a server runs until it is killed, at most.
 const LIFE_MS: u64 = 2500;
 /// How long a server of a set does not run, at most.
@@ -75,8 +77,12 @@ struct Common {
     added: Vec<AtomicU64>,
     connections: AtomicUsize,
     transactions: AtomicUsize,
+    /// Those that were refused since there was no room.
+    refused: AtomicUsize,
     /// Of the servers: the port that redirections name, and the socket.
     servers: Vec<(u16, String)>,
+    /// Whether they have less room than they may need.
+    gets_full: bool,
     begun: Instant,
     is_over: AtomicBool,
 }
@@ -133,7 +139,10 @@ impl Link {
     }
 
     fn call(&mut self, command: &str) -> Option<Reply> {
-        self.client.try_send(format!("{command}\r\n").as_bytes()).ok()?;
+        let mut request = Vec::new();
+        // As arguments: an inline command is not as long as some are.
+        write_command(&mut request, &command.split_whitespace().collect::<Vec<_>>());
+        self.client.try_send(&request).ok()?;
         self.reply()
     }
 }
@@ -235,14 +244,12 @@ impl<'c> Actor<'c> {
                 (Form::Script(turns), (0..count).map(|_| self.op()).collect())
             }
         };
-        let same = match form {
-            Form::Multi | Form::Script(_) => self.same(ops.len()),
-            Form::Single | Form::Mget => Vec::new(),
-        };
+        let is_whole = matches!(form, Form::Multi | Form::Script(_));
+        let same = if is_whole { self.same(ops.len()) } else { Vec::new() };
         let mut plan = Plan { form, ops, same, clears: None, shape: self.common.shape, asks: false };
         let may_clear = |op: &Op| matches!(op, Op::Read(key, _) if kind(*key).can_take());
         if self.role.writes
-            && matches!(form, Form::Multi | Form::Script(_))
+            && is_whole
             && self.rng.one_in(2)
             && let Some(after) = plan.ops.iter().position(may_clear)
         {
@@ -253,7 +260,8 @@ impl<'c> Actor<'c> {
 
     /// What leaves keys as they are, besides so many parts of a transaction.
     fn same(&mut self, parts: usize) -> Vec<(usize, Key, usize)> {
-        if !self.role.writes || !self.rng.one_in(4) {
+        // They write much more than their arguments, and may be stopped half-way by a disk that is full.
+        if !self.role.writes || self.common.gets_full || !self.rng.one_in(4) {
             return Vec::new();
         }
         let one = |_| {
@@ -266,17 +274,21 @@ impl<'c> Actor<'c> {
 
     /// Notes what has become of a transaction that has ended now.
     fn note(&mut self, connection: usize, began: Duration, plan: &Plan, answer: &Answer) {
+        let common = self.common;
         let (ended, ops) = match answer {
-            Answer::Done(ops) => (Some(self.common.begun.elapsed()), ops.clone()),
-            Answer::Refused(_) => return,
+            Answer::Done(ops) => (Some(common.begun.elapsed()), ops.clone()),
+            Answer::Refused(why) => {
+                common.refused.fetch_add(usize::from(matches!(why, Refusal::Full)), Relaxed);
+                return;
+            }
             Answer::Lost => (None, plan.lost()),
         };
         if ops.is_empty() {
             return;
         }
         self.done.push(Transaction { began, ended, connection, is_current: !self.role.asks_any, ops });
-        if self.common.transactions.fetch_add(1, Relaxed) >= TRANSACTIONS {
-            self.common.is_over.store(true, SeqCst);
+        if common.transactions.fetch_add(1, Relaxed) >= TRANSACTIONS {
+            common.is_over.store(true, SeqCst);
         }
     }
 
@@ -490,18 +502,24 @@ fn sorted(mut op: Op) -> Op {
     op
 }
 
-/// Writes and reads values, which drive others from memory.
+/// Writes and reads values, which drive others from memory, and fill the disk until it removes them.
 fn drive_out(common: &Common, rng: Rng) {
     let _end = EndOnDrop(&common.is_over);
     let (mut actor, value) = (Actor::new(common, rng, WRITER), "v".repeat(OTHER_BYTES));
+    let mut removes = true;
     while !common.is_over.load(Relaxed) {
         thread::sleep(PAUSE);
         let server = actor.any_server();
         let Some(mut link) = actor.connect(server) else { continue };
-        while !common.is_over.load(Relaxed) && !actor.rng.one_in(1000) {
+        removes = !removes;
+        while !common.is_over.load(Relaxed) && !actor.rng.one_in(OTHERS) {
             let nth = actor.rng.below(OTHERS);
-            let (set, get) = (format!("SET other:{nth} {value}"), format!("GET other:{nth}"));
-            if link.call(if actor.rng.one_in(2) { &set } else { &get }).is_none() {
+            let command = match actor.rng.below(4) {
+                0 => format!("GET other:{nth}"),
+                _ if removes => format!("DEL other:{nth}"),
+                _ => format!("SET other:{nth} {value}"),
+            };
+            if link.call(&command).is_none() {
                 break;
             }
             thread::sleep(Duration::from_millis(1));
@@ -549,10 +567,27 @@ fn options(rng: &mut Rng, maxmemory: [&'static str; 2]) -> [&'static str; 8] {
     ]
 }
 
-/// A history of so many clients of each role, of these servers, to which `ail` does something meanwhile.
-fn run(
+/// What a history is of.
+struct Scene<'s> {
+    /// Of the servers: the port that redirections name, and the socket.
     servers: Vec<(u16, String)>,
-    (roles, has_tags): (&[(Role, u64)], bool),
+    /// How many clients of each role.
+    roles: &'s [(Role, u64)],
+    /// See [`Shape`].
+    has_tags: bool,
+    /// Whether the servers have less room than they may need.
+    gets_full: bool,
+}
+
+impl<'s> Scene<'s> {
+    fn new(servers: Vec<(u16, String)>, roles: &'s [(Role, u64)]) -> Scene<'s> {
+        Scene { servers, roles, has_tags: false, gets_full: false }
+    }
+}
+
+/// A history, to whose servers `ail` does something meanwhile.
+fn run(
+    Scene { servers, roles, has_tags, gets_full }: Scene,
     length: Duration,
     rng: &mut Rng,
     mut ail: impl FnMut(&mut Rng),
@@ -564,7 +599,9 @@ fn run(
         added: (0..shape.places()).map(|_| AtomicU64::new(0)).collect(),
         connections: AtomicUsize::new(0),
         transactions: AtomicUsize::new(0),
+        refused: AtomicUsize::new(0),
         servers,
+        gets_full,
         begun: Instant::now(),
         is_over: AtomicBool::new(false),
     };
@@ -581,6 +618,7 @@ fn run(
             ail(rng);
         }
     });
+    println!("{} transactions refused for want of room", common.refused.load(Relaxed));
     let mut last = Actor::new(&common, Rng(rng.draw()), WRITER);
     last.read_all();
     actors.push(last);
@@ -636,7 +674,11 @@ fn ail_set(set: &mut Set, ways: &[Way], rng: &mut Rng) {
 fn transactions_have_an_order() {
     check(|length, rng| {
         let keeping = KEEPINGS[rng.below(2) as usize];
-        let mut server = Some(Dynasty::start_in(Folder::new(), &any_options(rng, keeping)));
+        let maxdisk = MAXDISK[rng.below(2) as usize];
+        let start = |folder, rng: &mut Rng| {
+            Dynasty::start_in(folder, &[&any_options(rng, keeping)[..], &maxdisk].concat())
+        };
+        let mut server = Some(start(Folder::new(), rng));
         let servers = server.iter().map(|server| (0, server.folder().join("socket"))).collect();
         let ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
@@ -644,9 +686,13 @@ fn transactions_have_an_order() {
                 return server.as_ref().expect("it runs").upgrade();
             }
             let folder = server.take().expect("it runs").kill();
-            server = Some(Dynasty::start_in(folder, &any_options(rng, keeping)));
+            server = Some(start(folder, rng));
         };
-        run(servers, (&[(WRITER, CLIENTS), (CACHE, CACHES)], false), length, rng, ail)
+        let scene = Scene {
+            gets_full: maxdisk != MAXDISK[0],
+            ..Scene::new(servers, &[(WRITER, CLIENTS), (CACHE, CACHES)])
+        };
+        run(scene, length, rng, ail)
     });
 }
 
@@ -670,7 +716,7 @@ fn transactions_of_a_replica_have_an_order() {
         };
         // A Redis forgets who has waited for what it reads.
         let roles = [(WRITER, CLIENTS), (READER, READERS), (READING_CACHE, CACHES)];
-        run(servers, (&roles, false), length, rng, ail)
+        run(Scene::new(servers, &roles), length, rng, ail)
     });
 }
 
@@ -691,6 +737,6 @@ fn transactions_of_a_replica_set_have_an_order() {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
             ail_set(&mut set, &ways, rng);
         };
-        run(servers, (&ROLES, false), length, rng, ail)
+        run(Scene::new(servers, &ROLES), length, rng, ail)
     });
 }

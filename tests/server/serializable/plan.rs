@@ -312,8 +312,10 @@ pub enum Refusal {
     Moved(u16),
     /// The keys may be where this port is by now.
     Ask(u16),
-    /// Some are there and some elsewhere, or nobody knows.
+    /// Some are there and some elsewhere, or nobody knows, or a script runs for long.
     Later,
+    /// There is no room.
+    Full,
 }
 
 impl Plan {
@@ -438,12 +440,22 @@ impl Plan {
             (form, reply) => panic!("{form:?} {:?}: {reply:?}", self.ops),
         };
         assert_eq!(replies.len(), commands.len(), "{:?}: {replies:?}", self.ops);
-        let ops = commands.iter().zip(replies).filter_map(|((op, _), reply)| Some(told((*op)?, reply)));
-        let mut ops: Vec<Op> = ops.collect();
-        if let Some((after, _)) = self.clears {
-            let Op::Read(key, found) = ops[after].clone() else { panic!("{ops:?}") };
-            let takes = found.into_iter().map(|element| Op::Take(key, Some(element)));
-            ops.splice(after + 1..after + 1, takes);
+        let mut ops = Vec::new();
+        for (at, ((op, _), reply)) in commands.iter().zip(replies).enumerate() {
+            let Some(op) = op else { continue };
+            if is_error(reply, "OOM") {
+                // EXEC has room for all that its commands come to, or for none, unless they only remove.
+                let adds = self.ops.iter().any(|op| matches!(op, Op::Add(..) | Op::Set(..)));
+                assert!(matches!(self.form, Form::Script(_)) || !adds, "{commands:?}: {replies:?}");
+                continue;
+            }
+            ops.push(told(op, reply));
+            let clears = self.clears.filter(|(after, _)| std::ptr::eq(*op, &self.ops[*after]));
+            if let (Some((_, how)), Some(Op::Read(key, found))) = (clears, ops.last().cloned())
+                && !replies[at + 1..][..CLEAR[how].len()].iter().any(|reply| is_error(reply, ""))
+            {
+                ops.extend(found.into_iter().map(|element| Op::Take(key, Some(element))));
+            }
         }
         Answer::Done(ops)
     }
@@ -456,7 +468,9 @@ pub fn refused(reply: &Reply) -> Option<Refusal> {
     match (why.split(' ').next()?, redirected_to(&why)) {
         ("MOVED", Some(port)) => Some(Refusal::Moved(port)),
         ("ASK", Some(port)) => Some(Refusal::Ask(port)),
-        ("TRYAGAIN" | "CLUSTERDOWN", _) => Some(Refusal::Later),
+        ("TRYAGAIN" | "CLUSTERDOWN" | "BUSY", _) => Some(Refusal::Later),
+        ("OOM", _) => Some(Refusal::Full),
+        ("EXECABORT", _) if why.contains(" OOM ") => Some(Refusal::Full),
         _ => None,
     }
 }
