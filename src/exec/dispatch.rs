@@ -253,19 +253,21 @@ impl Turn<'_> {
         if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, invocation) {
             return Outcome::WaiterFirst;
         }
-        if way != Way::Here {
-            let served = command.name == "migrate";
-            let there = if served { Ok(()) } else { self.are_there(session, way, txn, invocation) };
-            if let Err(error) = there {
-                session.waiting.take().into_iter().for_each(|waiting| waiting.end(txn));
-                return self.stop(error, false, out).0;
-            }
+        let may_grow = command.flags.has(Flags::DENYOOM);
+        let mut let_in = Ok(());
+        if way != Way::Here && command.name != "migrate" {
+            let_in = self.are_there(session, way, txn, invocation);
         }
-        if command.flags.has(Flags::WRITE) {
-            let may_grow = command.flags.has(Flags::DENYOOM);
-            if let Err(refusal) = txn.expect(redo, purpose(may_grow), true) {
-                return self.stop(refusal.into(), may_grow, out).0;
+        if let_in.is_ok() && command.flags.has(Flags::WRITE) {
+            let_in = txn.expect(redo, purpose(may_grow), true).map_err(Stop::from);
+        }
+        if let Err(refusal) = let_in {
+            let outcome = self.stop(refusal, may_grow, out).0;
+            if outcome.is_final() {
+                // Else the key would be kept for a client that does not come any more.
+                session.waiting.take().into_iter().for_each(|waiting| waiting.end(txn));
             }
+            return outcome;
         }
         if !session.fetched.is_empty() {
             txn.supply(std::mem::take(&mut session.fetched));
