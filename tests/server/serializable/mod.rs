@@ -725,9 +725,11 @@ fn transactions_of_a_replica_set_have_an_order() {
     check(|length, rng| {
         let mut set = Set::new(3);
         let ways = set.put_ways();
+        let maxdisk = MAXDISK[rng.below(2) as usize];
         for at in 0..3 {
             set.options[at].extend(["--replica-set-timeout", TIMEOUT].map(str::to_owned));
             set.options[at].extend(options(rng, ["128mb", "0"]).map(str::to_owned));
+            set.options[at].extend(maxdisk.map(str::to_owned));
             set.start_in(at, Folder::new());
         }
         let servers =
@@ -737,6 +739,6 @@ fn transactions_of_a_replica_set_have_an_order() {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
             ail_set(&mut set, &ways, rng);
         };
-        run(Scene::new(servers, &ROLES), length, rng, ail)
+        run(Scene { gets_full: maxdisk != MAXDISK[0], ..Scene::new(servers, &ROLES) }, length, rng, ail)
     });
 }

@@ -9,7 +9,7 @@ use super::{
     error::{Error, Result},
 };
 use crate::{
-    collections::{PACKED_BYTES_MAX, REDO_OF_GROWTH, redo_max, serial},
+    collections::{PACKED_BYTES_MAX, REDO_OF_GROWTH, redo_max, serial, string},
     format::entry_word::Type,
 };
 use holdfast_heap::RoomNeeded;
@@ -57,7 +57,8 @@ impl Txn<'_> {
 
     /// Has room for all that some commands write, besides what their arguments come to, to what is at their keys: to bring a frozen collection back
     /// into the heap, to give one another encoding, or to write a string anew. With each key comes how many of them change it. So all of them find
-    /// room, or none. Not counted is what is not at hand, and what is made of the value of another key. To be called before anything is changed.
+    /// room, or none. Not counted is what is not at hand, what is made of the value of another key, and what a place behind the end of a string adds
+    /// to it. To be called before anything is changed.
     ///
     /// # Errors
     /// As [`Txn::reserve`].
@@ -87,13 +88,14 @@ impl Txn<'_> {
         let part = self.locks.get(target.partition);
         match part.find_near(shared, target.db, target.digest, target.slot) {
             None => 0,
+            Some(found) if found.word.ty() == Type::String && found.word.in_heap() => {
+                let len = string::len(&part.arena, found.word.offset());
+                string::redo_max(2 * times, 0, len + self.allowance.expected)
+            }
             Some(found) if found.word.ty() == Type::String => {
-                let len = if found.word.in_heap() {
-                    0
-                } else {
-                    self.get(db, key).map_or(0, |value| value.map_or(0, <[u8]>::len))
-                };
-                times * redo_max(1, len)
+                let len = self.get(db, key).map_or(0, |value| value.map_or(0, <[u8]>::len));
+                // It may be cut into chunks.
+                times * redo_max(1, len) + string::redo_max(2 * times, len, len + self.allowance.expected)
             }
             Some(found) if found.word.in_heap() => self.redo_of_conversion(target, found),
             // It may get another encoding then.
