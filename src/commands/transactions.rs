@@ -243,13 +243,15 @@ fn put_off(call: &mut Call, multi: Multi, why: Stop, may_grow: bool) -> Answer {
     }
 }
 
-/// The keys of the commands that write, and how many of these each is of. SELECT in the queue is not followed.
+/// The keys of the commands that write, and how many of those that let data grow each is of. SELECT in the queue is not followed.
 fn written<'q>(call: &Call, multi: &'q Multi) -> BTreeMap<(u8, &'q [u8]), usize> {
     let db = call.server().store.database(call.session.db as u8);
     let mut keys = BTreeMap::new();
     for queued in multi.writes(call.table()) {
-        for (key, _) in invocation(call.rows(), queued).all_keys() {
-            *keys.entry((db, key)).or_default() += 1;
+        let invocation = invocation(call.rows(), queued);
+        let grows = invocation.command().flags.has(Flags::DENYOOM);
+        for (key, _) in invocation.all_keys() {
+            *keys.entry((db, key)).or_default() += usize::from(grows);
         }
     }
     keys

@@ -56,9 +56,9 @@ impl Txn<'_> {
     }
 
     /// Has room for all that some commands write, besides what their arguments come to, to what is at their keys: to bring a frozen collection back
-    /// into the heap, to give one another encoding, or to write a string anew. With each key comes how many of them change it. So all of them find
-    /// room, or none. Not counted is what is not at hand, what is made of the value of another key, and what a place behind the end of a string adds
-    /// to it. To be called before anything is changed.
+    /// into the heap, to give one another encoding, or to write a string anew. With each key comes how many of them let its value grow. So all of
+    /// them find room, or none. Not counted is what is not at hand, what is made of the value of another key, and what a place behind the end of a
+    /// string adds to it. To be called before anything is changed.
     ///
     /// # Errors
     /// As [`Txn::reserve`].
@@ -88,6 +88,7 @@ impl Txn<'_> {
         let part = self.locks.get(target.partition);
         match part.find_near(shared, target.db, target.digest, target.slot) {
             None => 0,
+            Some(found) if found.word.ty() == Type::String && times == 0 => 0,
             Some(found) if found.word.ty() == Type::String && found.word.in_heap() => {
                 let len = string::len(&part.arena, found.word.offset());
                 string::redo_max(2 * times, 0, len + self.allowance.expected)
