@@ -32,6 +32,8 @@ const PAUSES: u64 = 20;
 const PAUSE_MS: u64 = 300;
 /// Parts that a transaction has, at most.
 const OPS: u64 = 4;
+/// One of so many that clear a key has it expire: what it had is not known then.
+const EXPIRIES: u64 = 20;
 /// Values beside the keys, which drive these from memory.
 const OTHERS: u64 = 500;
 const OTHER_BYTES: usize = 200_000;
@@ -219,7 +221,8 @@ impl<'c> Actor<'c> {
             && self.rng.one_in(2)
             && let Some(after) = plan.ops.iter().position(may_clear)
         {
-            plan.clears = Some((after, self.rng.below(CLEAR.len() as u64) as usize));
+            let at_once = 1 + self.rng.below(CLEAR.len() as u64 - 1) as usize;
+            plan.clears = Some((after, if self.rng.one_in(EXPIRIES) { 0 } else { at_once }));
         }
         plan
     }
@@ -252,7 +255,12 @@ impl<'c> Actor<'c> {
         if ops.is_empty() {
             return;
         }
-        self.done.push(Transaction { began, ended, connection, is_current: !self.role.asks_any, ops });
+        let is_current = !self.role.asks_any;
+        if plan.expires() && ended.is_some() {
+            // As one that does so at any time.
+            self.done.push(Transaction { began, ended: None, connection, is_current, ops: plan.cleared() });
+        }
+        self.done.push(Transaction { began, ended, connection, is_current, ops });
         if common.transactions.fetch_add(1, Relaxed) >= TRANSACTIONS {
             common.is_over.store(true, SeqCst);
         }

@@ -42,8 +42,9 @@ pub const SAME: [&[&str]; 10] = [
     &["HDEL KEY other"],
 ];
 
-/// Commands that leave nothing of a key.
-pub const CLEAR: [&[&str]; 5] = [
+/// Commands that leave nothing of a key: at once, but for the first of these, which does so soon.
+pub const CLEAR: [&[&str]; 6] = [
+    &["PEXPIRE KEY 30"],
     &["DEL KEY"],
     &["UNLINK KEY"],
     &["PEXPIREAT KEY 1"],
@@ -336,6 +337,18 @@ impl Plan {
         commands
     }
 
+    /// Whether it clears a key soon after, if that is still there then.
+    pub fn expires(&self) -> bool {
+        self.clears.is_some_and(|(_, how)| how == 0)
+    }
+
+    /// What it takes, if it clears a key and it is not known what that had.
+    pub fn cleared(&self) -> Vec<Op> {
+        let cleared = self.clears.map(|(after, _)| self.ops[after].key());
+        let takes = cleared.map(|key| iter::repeat_n(Op::Take(key, None), ELEMENTS as usize));
+        takes.into_iter().flatten().collect()
+    }
+
     /// What it may have done, if its reply was lost.
     pub fn lost(&self) -> Vec<Op> {
         let lost = |op: &Op| match op {
@@ -345,9 +358,7 @@ impl Plan {
             Op::Take(key, _) => Some(Op::Take(*key, None)),
             _ => None,
         };
-        let cleared = self.clears.map(|(after, _)| self.ops[after].key());
-        let takes = cleared.map(|key| iter::repeat_n(Op::Take(key, None), ELEMENTS as usize));
-        self.ops.iter().filter_map(lost).chain(takes.into_iter().flatten()).collect()
+        self.ops.iter().filter_map(lost).chain(self.cleared()).collect()
     }
 
     pub fn write(&self, request: &mut Vec<u8>) {
@@ -450,7 +461,8 @@ impl Plan {
                 continue;
             }
             ops.push(told(op, reply));
-            let clears = self.clears.filter(|(after, _)| std::ptr::eq(*op, &self.ops[*after]));
+            let clears =
+                self.clears.filter(|(after, _)| !self.expires() && std::ptr::eq(*op, &self.ops[*after]));
             if let (Some((_, how)), Some(Op::Read(key, found))) = (clears, ops.last().cloned())
                 && !replies[at + 1..][..CLEAR[how].len()].iter().any(|reply| is_error(reply, ""))
             {

@@ -91,7 +91,7 @@ enum Why {
     Missed,
     /// It found what the other one took.
     Taken,
-    /// The other one found no more what it had taken.
+    /// The other one found no more what it had taken, or found.
     Gone,
     /// What it added or took comes before what the other one did, in the key.
     Order,
@@ -198,7 +198,7 @@ pub fn check(history: &[Transaction], rule: impl Fn(Key) -> Rule) -> Result<(), 
             }
         }
     }
-    let takes = Takes::of(history)?;
+    let takes = Takes::of(history, &rule)?;
     let found = look_at_reads(history, &adders, &rule)?;
     // What nobody has ever found was not executed, if its reply was lost.
     let is_executed: Vec<bool> = history
@@ -574,6 +574,7 @@ mod tests {
         assert_eq!(told(&[(1, 2, add), (1, 0, lost), (3, 4, none)]), "");
         let (twice, missing) = (&[Add(8, 1), Add(8, 2)][..], "nobody has taken [1, 2] of key 8, 1 replies");
         assert!(told(&[(1, 2, twice), (1, 0, lost), (3, 4, none)]).starts_with(missing));
+        assert!(told(&[(1, 2, add), (1, 0, lost), (3, 4, none), (5, 6, found)]).starts_with("no order"));
         assert!(told(&[(1, 2, add), (3, 4, none), (5, 0, lost)]).starts_with("nobody has taken [1]"));
         assert!(told(&[(1, 2, add), (3, 4, none)]).starts_with("nobody has taken [1]"));
         assert!(told(&[(1, 2, add), (3, 4, take), (5, 6, take)]).starts_with("both have taken"));

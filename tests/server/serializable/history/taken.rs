@@ -1,6 +1,6 @@
 //! Keys of which elements are taken: by whom, and what it says not to find one.
 
-use super::{Adders, Element, Graph, Key, Op, Transaction, Why, precedes};
+use super::{Adders, Element, Graph, Key, Op, Rule, Transaction, Why, precedes};
 use std::{cmp::Ordering, collections::BTreeMap, iter};
 
 /// Who has taken what.
@@ -8,11 +8,13 @@ pub struct Takes {
     pub takers: Adders,
     /// Those of each key that may have taken an element of which nobody knows.
     lost: BTreeMap<Key, Vec<usize>>,
+    /// Who has found each element.
+    finders: BTreeMap<(Key, Element), Vec<usize>>,
 }
 
 impl Takes {
-    pub fn of(history: &[Transaction]) -> Result<Takes, String> {
-        let mut takes = Takes { takers: Adders::new(), lost: BTreeMap::new() };
+    pub fn of(history: &[Transaction], rule: impl Fn(Key) -> Rule) -> Result<Takes, String> {
+        let mut takes = Takes { takers: Adders::new(), lost: BTreeMap::new(), finders: BTreeMap::new() };
         for (at, transaction) in history.iter().enumerate() {
             for op in &transaction.ops {
                 match op {
@@ -27,6 +29,14 @@ impl Takes {
                     }
                     Op::Take(key, None) if transaction.ended.is_none() => {
                         takes.lost.entry(*key).or_default().push(at);
+                    }
+                    Op::Read(key, found) if matches!(rule(*key), Rule::Queue | Rule::Pool) => {
+                        for element in found {
+                            takes.finders.entry((*key, *element)).or_default().push(at);
+                        }
+                    }
+                    Op::Look(key, element, true) => {
+                        takes.finders.entry((*key, *element)).or_default().push(at);
                     }
                     _ => {}
                 }
@@ -80,7 +90,12 @@ impl Takes {
                     graph.add(at, *adder, Why::Missed);
                 }
                 Some(_) => {}
-                None if was_added => missing.push(*element),
+                None if was_added => {
+                    missing.push(*element);
+                    // It does not come again.
+                    let finders = self.finders.get(&(key, *element)).into_iter().flatten();
+                    finders.for_each(|finder| graph.add(*finder, at, Why::Gone));
+                }
                 None if place.is_some() || !self.lost.contains_key(&key) => {
                     graph.add(at, *adder, Why::Missed);
                 }
