@@ -295,7 +295,8 @@ impl<'c> Actor<'c> {
     /// Sees that all that is kept is still there, soon after nobody writes any more.
     fn look_at_kept(&mut self) {
         for (server, mut link) in mem::take(&mut self.links) {
-            let mut is_told = || {
+            // What it has not been told of; a server that has gone tells nothing.
+            let mut outdated = || {
                 link.call("PING")?;
                 let mut other = self.connect(server)?;
                 for (name, kept) in &link.kept {
@@ -306,7 +307,7 @@ impl<'c> Actor<'c> {
                 }
                 None
             };
-            wait_until(|| "it is told that what it has kept has changed".into(), || is_told().is_none());
+            wait_until(|| "it is told that what it has kept has changed".into(), || outdated().is_none());
         }
     }
 

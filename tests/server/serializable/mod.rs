@@ -1,7 +1,8 @@
 //! Clients execute transactions at random on keys that they share, by each of the ways that there are: single commands, pipelines, MGET, MULTI, WATCH
 //! and scripts, on keys in and out of memory. What they have found must have an order ([`history`]), whatever happens to their servers meanwhile: to
 //! one, which is killed, or which another process takes over from; to a replica of a real Redis, which is read, too; to a replica set, whose
-//! servers fail, and of which those that follow are read, too; to a cluster, whose slots move ([`cluster`]).
+//! servers fail, and of which those that follow are read, too; to a cluster, whose slots move ([`cluster`]). Disks are full at times, and some clients
+//! keep what they have read until they are told that it has changed.
 //!
 //! `HOLDFAST_SERIALIZABLE_SECONDS=600` runs the long form, `HOLDFAST_SEED=n` with the choices of another run (but not its moments).
 

@@ -114,8 +114,7 @@ impl Kind {
 
     /// Whether it can be asked for one element.
     pub fn can_look(self) -> bool {
-        matches!(self, Kind::Set | Kind::SortedSet | Kind::Hash | Kind::Bits)
-            || matches!(self, Kind::Pool | Kind::Ranking | Kind::Bin)
+        matches!(self, Kind::Set | Kind::SortedSet | Kind::Hash | Kind::Bits) || self.rule() == Rule::Pool
     }
 
     /// Whether elements are taken.
@@ -256,10 +255,10 @@ pub fn told(op: &Op, reply: &Reply) -> Op {
                 Kind::Stream => {
                     items(reply).iter().map(|entry| element(&items(&items(entry)[1])[1])).collect()
                 }
-                _ => match reply {
-                    Reply::Set(found) => found.iter().map(element).collect(),
-                    reply => items(reply).iter().map(element).collect(),
-                },
+                _ => {
+                    let found = if let Reply::Set(found) = reply { found } else { items(reply) };
+                    found.iter().map(element).collect()
+                }
             };
             Op::Read(*key, found)
         }
