@@ -16,7 +16,7 @@ use crate::{
     },
     util::runtime,
 };
-use holdfast_cluster::{Change, Frame, Map, Member, Name, Node, NodeOptions, SLOTS, Slots};
+use holdfast_cluster::{Change, Frame, Member, Name, Node, NodeOptions, SLOTS, Slots};
 use holdfast_store::{Io, RealIo};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -615,7 +615,7 @@ impl Part {
         let Some(node) = &self.node else { return };
         let is_connected = node.is_connected();
         let can_serve =
-            is_connected && (!self.config.is_on(Opt::ClusterRequireFullCoverage) || is_covered(node.map()));
+            is_connected && (!self.config.is_on(Opt::ClusterRequireFullCoverage) || node.map().is_covered());
         // Until it has heard what became of its slots before, it serves none.
         let serves = can_serve && self.server.is_some() && node.is_current();
         let is_ok = if self.set.is_some() && self.server.is_none() { can_serve } else { serves };
@@ -648,12 +648,4 @@ impl Part {
             }
         }
     }
-}
-
-/// Whether each slot has a node that has not failed.
-fn is_covered(map: &Map) -> bool {
-    let mut owners = (0..SLOTS as u16).map(|slot| map.owner(slot));
-    owners.all(|owner| {
-        owner.and_then(|owner| map.members().get(&owner)).is_some_and(|member| !member.has_failed)
-    })
 }

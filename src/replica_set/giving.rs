@@ -69,7 +69,35 @@ impl Giving {
         };
         let mut bytes = vec![0; (len - offset).min(PART) as usize];
         self.folder.open(name, false)?.read_at(&mut bytes, offset)?;
-        bytes.truncate(bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1));
+        bytes.truncate(len_without_zeros(&bytes));
         Ok(Some(part(bytes)))
+    }
+}
+
+/// How many bytes there are up to the last one that is not zero. Files have large holes.
+fn len_without_zeros(bytes: &[u8]) -> usize {
+    static ZEROS: [u8; 4096] = [0; 4096];
+    let holes = bytes.rchunks(ZEROS.len()).take_while(|block| **block == ZEROS[..block.len()]);
+    let len = bytes.len() - holes.map(<[u8]>::len).sum::<usize>();
+    bytes[..len].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::len_without_zeros;
+
+    #[test]
+    fn zeros_at_the_end_are_left_out() {
+        for len in [0, 1, 4095, 4096, 4097, 10_000] {
+            let mut bytes = vec![0; len];
+            assert_eq!(len_without_zeros(&bytes), 0, "{len}");
+            for last in [0, 1, len / 2, len.saturating_sub(4096), len.saturating_sub(1)] {
+                if let Some(byte) = bytes.get_mut(last) {
+                    *byte = 1;
+                    assert_eq!(len_without_zeros(&bytes), last + 1, "{len}");
+                    bytes[last] = 0;
+                }
+            }
+        }
     }
 }

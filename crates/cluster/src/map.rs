@@ -162,7 +162,24 @@ impl Map {
 
     /// How many slots have an owner.
     pub fn assigned(&self) -> usize {
-        self.owners.iter().filter(|&&owner| owner != 0).count()
+        self.slot_counts().values().sum()
+    }
+
+    /// How many slots each server has that has any.
+    pub fn slot_counts(&self) -> BTreeMap<MemberId, usize> {
+        let mut counts = BTreeMap::new();
+        // Most are behind another one of the same server.
+        for run in self.owners.chunk_by(|one, next| one == next).filter(|run| run[0] != 0) {
+            *counts.entry(run[0]).or_default() += run.len();
+        }
+        counts
+    }
+
+    /// Whether each slot has an owner that has not failed.
+    pub fn is_covered(&self) -> bool {
+        let has_failed = |id: &MemberId| self.members.get(id).is_none_or(|owner| owner.has_failed);
+        let counts = self.slot_counts();
+        counts.values().sum::<usize>() == SLOTS && !counts.keys().any(has_failed)
     }
 
     /// Slots that are on their way.

@@ -3,10 +3,10 @@
 
 use super::MapOfData;
 use crate::config::{Config, Opt};
-use holdfast_cluster::{Address, Map, Member, MemberId, Name, SLOTS};
+use holdfast_cluster::{Address, Map, Member, MemberId, Name};
 use holdfast_resp::Writer;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt::{Display, Write},
 };
 
@@ -186,13 +186,11 @@ impl View {
     /// CLUSTER INFO.
     pub fn tell_info(&self, out: &mut Writer) {
         let (map, mut ok, mut failed) = (&self.map, 0, 0);
-        let mut owners = BTreeSet::new();
-        for slot in 0..SLOTS as u16 {
-            let Some(owner) = map.owner(slot) else { continue };
-            owners.insert(owner);
-            match map.members().get(&owner).is_some_and(|member| member.has_failed) {
-                true => failed += 1,
-                false => ok += 1,
+        let counts = map.slot_counts();
+        for (owner, count) in &counts {
+            match map.members().get(owner).is_some_and(|member| member.has_failed) {
+                true => failed += count,
+                false => ok += count,
             }
         }
         let mut text = String::new();
@@ -200,12 +198,12 @@ impl View {
             write!(text, "{name}:{value}\r\n").expect("a string takes all");
         };
         tell("cluster_state", &if self.is_ok { "ok" } else { "fail" });
-        tell("cluster_slots_assigned", &map.assigned());
+        tell("cluster_slots_assigned", &(ok + failed));
         tell("cluster_slots_ok", &ok);
         tell("cluster_slots_pfail", &0);
         tell("cluster_slots_fail", &failed);
         tell("cluster_known_nodes", &map.members().len());
-        tell("cluster_size", &owners.len());
+        tell("cluster_size", &counts.len());
         tell("cluster_current_epoch", &map.epoch());
         tell("cluster_my_epoch", &map.members().get(&self.id).map_or(0, |me| me.epoch));
         tell("cluster_stats_messages_sent", &self.frames.0);
