@@ -16,8 +16,10 @@
 //! would be held.
 
 use super::{Engine, growth::NONE};
-use crate::partition::Partition;
-use parking_lot::{Mutex, MutexGuard};
+use crate::{
+    partition::Partition,
+    util::lock::{Guard, Lock},
+};
 use std::{
     sync::atomic::{
         AtomicBool,
@@ -57,12 +59,12 @@ pub(crate) struct Locks<'s> {
     /// Whether they are marked as held for long.
     held_long: bool,
     /// Held by the one whose turn it is to wait for more.
-    turn: Option<MutexGuard<'s, ()>>,
+    turn: Option<Guard<'s, ()>>,
     /// A partition was wanted that was not named at the beginning.
     has_strayed: bool,
 }
 
-type Locked<'s> = (u16, MutexGuard<'s, Partition>);
+type Locked<'s> = (u16, Guard<'s, Partition>);
 
 impl<'s> Locks<'s> {
     fn none(engine: &'s Engine) -> Locks<'s> {
@@ -88,12 +90,17 @@ impl<'s> Locks<'s> {
         self.more.reserve_exact(rest.len());
         while let Some(&next) = rest.get(self.more.len()) {
             let partition = &engine.partitions[next as usize];
-            match partition.try_lock().or_else(|| partition.try_lock_for(LOOK)) {
-                Some(guard) => self.more.push(follow(engine, next, guard)),
-                None if self.is_wanted() => self.give_way(|| wait_for_turn(engine, wait).map(drop), wait)?,
+            let guard = match partition.try_lock() {
                 None if engine.growth.held_long[next as usize].load(Relaxed) => {
                     self.give_way(|| lock(engine, next, wait).map(drop), wait)?;
+                    continue;
                 }
+                None => partition.try_lock_for(LOOK),
+                guard => guard,
+            };
+            match guard {
+                Some(guard) => self.more.push(follow(engine, next, guard)),
+                None if self.is_wanted() => self.give_way(|| wait_for_turn(engine, wait).map(drop), wait)?,
                 None => {}
             }
         }
@@ -365,16 +372,16 @@ fn lock(engine: &Engine, number: u16, wait: LockWait) -> Result<Locked<'_>, Lock
     Ok(follow(engine, number, guard))
 }
 
-fn wait_for_turn(engine: &Engine, wait: LockWait) -> Result<MutexGuard<'_, ()>, LockBusy> {
+fn wait_for_turn(engine: &Engine, wait: LockWait) -> Result<Guard<'_, ()>, LockBusy> {
     wait_for(&engine.growth.turn, &engine.growth.turn_is_long, wait)
 }
 
 #[cold]
 fn wait_for<'s, T>(
-    wanted: &'s Mutex<T>,
+    wanted: &'s Lock<T>,
     held_long: &AtomicBool,
     wait: LockWait,
-) -> Result<MutexGuard<'s, T>, LockBusy> {
+) -> Result<Guard<'s, T>, LockBusy> {
     loop {
         if wait.is_over(held_long) {
             return Err(LockBusy);
@@ -392,14 +399,14 @@ impl LockWait {
 }
 
 #[inline]
-fn follow<'s>(engine: &Engine, number: u16, mut guard: MutexGuard<'s, Partition>) -> Locked<'s> {
+fn follow<'s>(engine: &Engine, number: u16, mut guard: Guard<'s, Partition>) -> Locked<'s> {
     guard.follow_limits(&engine.shared);
     (number, guard)
 }
 
 impl Engine {
     /// Locks a partition, unless it is held for long.
-    pub fn try_lock(&self, number: u16) -> Result<MutexGuard<'_, Partition>, LockBusy> {
+    pub fn try_lock(&self, number: u16) -> Result<Guard<'_, Partition>, LockBusy> {
         lock(self, number, LockWait::UntilBusy).map(|(_, guard)| guard)
     }
 }

@@ -11,12 +11,13 @@ pub mod steps;
 use crate::{
     format::digest::{SLOTS, hash_slot},
     partition::{Partition, shared::Shared},
+    util::lock::{Guard, Lock},
 };
 use counters::Counters;
 use growth::Growth;
 use holdfast_io::{ReadQueue, Result};
 use holdfast_log::Admission;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::{
     sync::{
         Arc, OnceLock,
@@ -31,7 +32,7 @@ use steps::Steps;
 
 pub(crate) struct Engine {
     pub shared: Arc<Shared>,
-    pub partitions: Box<[Mutex<Partition>]>,
+    pub partitions: Box<[Lock<Partition>]>,
     pub steps: Steps,
     pub growth: Growth,
     pub counters: Counters,
@@ -55,7 +56,7 @@ pub(crate) struct Room {
 }
 
 impl Engine {
-    pub fn new(shared: Arc<Shared>, partitions: Box<[Mutex<Partition>]>) -> Engine {
+    pub fn new(shared: Arc<Shared>, partitions: Box<[Lock<Partition>]>) -> Engine {
         Engine {
             shared,
             steps: Steps::default(),
@@ -86,13 +87,13 @@ impl Engine {
     }
 
     /// Locks a partition for a step of what the store does by itself.
-    pub fn enter(&self, partition: u16) -> MutexGuard<'_, Partition> {
+    pub fn enter(&self, partition: u16) -> Guard<'_, Partition> {
         self.steps.before(&[partition]);
         self.partitions[usize::from(partition)].lock()
     }
 
     /// All partitions, each locked in its turn.
-    pub fn enter_each(&self) -> impl Iterator<Item = MutexGuard<'_, Partition>> {
+    pub fn enter_each(&self) -> impl Iterator<Item = Guard<'_, Partition>> {
         self.numbers().map(|number| self.enter(number))
     }
 

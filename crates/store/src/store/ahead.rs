@@ -5,8 +5,8 @@ use super::Store;
 use crate::{
     partition::{Partition, shared::Shared},
     txn::target::{Expected, prefetch_entries},
+    util::lock::Guard,
 };
-use parking_lot::MutexGuard;
 
 /// Keys that [`Store::expect`] takes note of at once.
 pub const EXPECTED_MAX: usize = 16;
@@ -14,7 +14,7 @@ pub const EXPECTED_MAX: usize = 16;
 /// The partitions of expected keys: those that nobody else was at work in.
 pub(crate) struct Held<'s> {
     /// Each at the place of the first key that is in it.
-    locks: [Option<MutexGuard<'s, Partition>>; EXPECTED_MAX],
+    locks: [Option<Guard<'s, Partition>>; EXPECTED_MAX],
     /// Where the lock of each key's partition is.
     lock_of: [u8; EXPECTED_MAX],
 }

@@ -14,11 +14,11 @@ use crate::{
     },
     partition::{Partition, cold::ColdItem, databases::PHYSICAL_DATABASES},
     txn::scratch::Scratch,
+    util::lock::Guard,
 };
 use holdfast_heap::{Image, Load};
 use holdfast_io::{Error, Result};
 use holdfast_log::Lsn;
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 
 /// What a check went through.
@@ -137,7 +137,7 @@ impl Engine {
     /// Compares entries with their items, in the order of the log, so that these are read many at a time.
     fn check_items(
         &self,
-        parts: &[MutexGuard<Partition>],
+        parts: &[Guard<Partition>],
         entries: &mut Vec<Entry>,
         findings: &mut Findings,
         progress: &mut dyn FnMut(u64),

@@ -5,9 +5,9 @@ use crate::{
     collections::redo_max,
     partition::Partition,
     txn::{error::Result, target::Expected},
+    util::lock::Guard,
 };
 use holdfast_log::{Admission, Lsn};
-use parking_lot::MutexGuard;
 
 impl Store {
     /// Makes `value` the string value of an expected key of a logical database, if that needs no transaction: the key has a
@@ -52,11 +52,7 @@ impl Store {
 
     /// Locks the partition of an expected key, if nobody is at work in it.
     #[inline]
-    pub(super) fn enter_directly(
-        &self,
-        expected: Expected,
-        now_ms: u64,
-    ) -> Option<MutexGuard<'_, Partition>> {
+    pub(super) fn enter_directly(&self, expected: Expected, now_ms: u64) -> Option<Guard<'_, Partition>> {
         let mut part = self.engine().partitions[usize::from(expected.partition)].try_lock()?;
         part.follow_limits(&self.shared);
         part.set_now(now_ms);

@@ -36,11 +36,11 @@ use crate::{
         index::HandleMemory,
         shared::Shared,
     },
+    util::lock::Lock,
 };
 use holdfast_heap::{Arena, Heap, HeapOptions, SortedRedo};
 use holdfast_io::{Error, File, Io, Result, crc32c, in_parallel};
 use holdfast_log::{Cursor, Log, Lsn, Replayed, Step, Unended};
-use parking_lot::Mutex;
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
@@ -301,11 +301,11 @@ fn open_partitions(
     arenas: Vec<Arena>,
     pool: &Arc<Pool>,
     index_memory: &Arc<HandleMemory>,
-) -> Result<Box<[Mutex<Partition>]>> {
+) -> Result<Box<[Lock<Partition>]>> {
     const THREADS: usize = 8;
     let open = |(number, arena)| {
         let opened = Partition::open(number, arena, pool.clone(), index_memory.clone());
-        opened.map(Mutex::new).map_err(|what| Error::corrupt(HEAP, 0, what))
+        opened.map(Lock::new).map_err(|what| Error::corrupt(HEAP, 0, what))
     };
     let numbered = (0..).zip(arenas).collect();
     in_parallel("holdfast-open", THREADS, numbered, open).map(Vec::into_boxed_slice)

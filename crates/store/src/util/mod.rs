@@ -1,4 +1,5 @@
 //! What any store could have: threads, what the processor does for us. Uses nothing of the store.
 
 pub mod background;
+pub mod lock;
 pub mod probe;
