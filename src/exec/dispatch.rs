@@ -253,6 +253,9 @@ impl Turn<'_> {
         if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, invocation) {
             return Outcome::WaiterFirst;
         }
+        if !session.fetched.is_empty() {
+            txn.supply(std::mem::take(&mut session.fetched));
+        }
         let may_grow = command.flags.has(Flags::DENYOOM);
         let mut let_in = Ok(());
         if way != Way::Here && command.name != "migrate" {
@@ -261,25 +264,14 @@ impl Turn<'_> {
         if let_in.is_ok() && command.flags.has(Flags::WRITE) {
             let_in = txn.expect(redo, purpose(may_grow), true).map_err(Stop::from);
         }
-        if let Err(refusal) = let_in {
-            let outcome = self.stop(refusal, may_grow, out).0;
-            if outcome.is_final() {
-                // Else the key would be kept for a client that does not come any more.
-                session.waiting.take().into_iter().for_each(|waiting| waiting.end(txn));
-            }
-            return outcome;
-        }
-        if !session.fetched.is_empty() {
-            txn.supply(std::mem::take(&mut session.fetched));
-        }
         self.set_expiry(session, txn, command.flags.has(Flags::WRITE));
-        let absent = match row.handler {
+        let absent = let_in.and_then(|()| match row.handler {
             Handler::Keyed(_) => {
                 let db = store.database(session.db as u8);
-                absent_pages(txn, db, invocation, &mut session.draws.clone(), PAGES_MAX)
+                Ok(absent_pages(txn, db, invocation, &mut session.draws.clone(), PAGES_MAX)?)
             }
             _ => Ok(Vec::new()),
-        };
+        });
         let mut last = args;
         let mut outcome = match absent {
             Ok(cold) if cold.is_empty() => match self.call(session, invocation, out, wake, Some(txn)) {
@@ -291,7 +283,7 @@ impl Turn<'_> {
                 outcome => outcome,
             },
             Ok(cold) => Outcome::Fetch(cold),
-            Err(error) => self.stop(error.into(), false, out).0,
+            Err(stop) => self.stop(stop, may_grow, out).0,
         };
         match &mut outcome {
             // The other values that the command may want are fetched together with this one.
