@@ -3,7 +3,7 @@
 
 use crate::harness::{Client, Folder, Rng, Server, array, bulk, ok, seed, text};
 use holdfast_resp::{Reply, write_command};
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 const LIMIT: u64 = 64 << 20;
 const OPTIONS: &[&str] = &["--maxmemory", "64mb", "--workers", "2"];
@@ -34,6 +34,14 @@ fn set(client: &mut Client, fields: impl Iterator<Item = (u64, u64)>) {
     for reply in pipeline(client, &calls) {
         assert!(matches!(reply, Reply::Int(_)), "{reply:?}");
     }
+}
+
+/// Sets fields that are not there yet, together.
+fn fill(client: &mut Client, fields: Range<u64>) {
+    let count = fields.end - fields.start;
+    let words = ["HSET".to_owned(), "huge".into()];
+    let call: Vec<String> = words.into_iter().chain(fields.flat_map(|n| [field(n), value(n, 0)])).collect();
+    assert_eq!(pipeline(client, &[call]), [Reply::Int(count as i64)]);
 }
 
 fn element(n: u64) -> String {
@@ -72,11 +80,25 @@ fn check_elements(client: &mut Client, numbers: &[u64]) {
     }
 }
 
+/// Fields have the values of their last rounds.
+fn assert_values(rounds: &HashMap<u64, u64>, fields: &[u64], found: &[Reply]) {
+    assert_eq!(found.len(), fields.len());
+    for (&n, found) in fields.iter().zip(found) {
+        assert_eq!(*found, bulk(value(n, rounds.get(&n).copied().unwrap_or(0))), "field {n}");
+    }
+}
+
 fn check(client: &mut Client, rounds: &HashMap<u64, u64>, fields: &[u64]) {
     let calls: Vec<_> = fields.iter().map(|&n| vec!["HGET".into(), "huge".into(), field(n)]).collect();
-    for (&n, reply) in fields.iter().zip(pipeline(client, &calls)) {
-        assert_eq!(reply, bulk(value(n, rounds.get(&n).copied().unwrap_or(0))), "field {n}");
-    }
+    assert_values(rounds, fields, &pipeline(client, &calls));
+}
+
+/// The same of many, by one command.
+fn check_at_once(client: &mut Client, rounds: &HashMap<u64, u64>, fields: &[u64]) {
+    let words = ["HMGET".to_owned(), "huge".into()];
+    let call: Vec<String> = words.into_iter().chain(fields.iter().map(|&n| field(n))).collect();
+    let [Reply::Array(found)] = &pipeline(client, &[call])[..] else { panic!("no values") };
+    assert_values(rounds, fields, found);
 }
 
 fn number(client: &mut Client, field: &str) -> u64 {
@@ -105,7 +127,7 @@ fn collections_outgrow_memory_and_survive_a_kill() {
         let mut client = server.client();
         if life == 0 {
             for first in (0..FIELDS).step_by(500) {
-                set(&mut client, (first..first + 500).map(|n| (n, 0)));
+                fill(&mut client, first..first + 500);
             }
             for first in (0..ELEMENTS).step_by(1000) {
                 add_elements(&mut client, first..first + 1000);
@@ -150,9 +172,9 @@ fn collections_outgrow_memory_and_survive_a_kill() {
     let server = Server::start_in(folder.expect("the last server's"), OPTIONS);
     let mut client = server.client();
     let all: Vec<u64> = (0..FIELDS).collect();
-    all.chunks(500).for_each(|some| check(&mut client, &rounds, some));
+    all.chunks(500).for_each(|some| check_at_once(&mut client, &rounds, some));
     let all: Vec<u64> = (0..ELEMENTS).collect();
-    all.chunks(500).step_by(10).for_each(|some| check_elements(&mut client, some));
+    all.chunks(100).step_by(50).for_each(|some| check_elements(&mut client, some));
     assert_within(&mut client);
 }
 
@@ -162,9 +184,10 @@ fn collections_outgrow_memory_and_survive_a_kill() {
 fn add_all(client: &mut Client) {
     for first in (0..ELEMENTS).step_by(1000) {
         add_elements(client, first..first + 1000);
-        set(client, (first..first + 1000).map(|n| (n, 0)));
-        let named = |n: u64| vec!["ZADD".into(), "names".into(), "0".into(), element(n)];
-        pipeline(client, &(first..first + 1000).map(named).collect::<Vec<_>>());
+        fill(client, first..first + 1000);
+        let named = (first..first + 1000).flat_map(|n| ["0".into(), element(n)]);
+        let call: Vec<String> = ["ZADD".into(), "names".into()].into_iter().chain(named).collect();
+        assert_eq!(pipeline(client, &[call]), [Reply::Int(1000)]);
         let entry =
             |n: u64| vec!["XADD".into(), "stream".into(), format!("{}-1", n + 1), "f".into(), element(n)];
         let entries: Vec<_> = (first..first + 1000).map(entry).collect();

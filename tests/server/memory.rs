@@ -79,15 +79,13 @@ fn there_is_room_as_soon_as_something_large_is_gone() {
     // The index stays in memory.
     for remove in ["FLUSHDB", "FLUSHALL"] {
         for first in (0..).step_by(1000) {
-            let mut requests = Vec::new();
-            for key in first..first + 1000 {
-                write_command(&mut requests, &["SET", &key.to_string(), "v"]);
-            }
-            client.send(&requests);
-            let replies = Vec::from_iter((0..1000).map(|_| client.reply()));
-            if replies.iter().any(|reply| is_error(reply, "OOM")) {
+            let mut words = vec!["MSET".to_owned()];
+            words.extend((first..first + 1000).flat_map(|key| [key.to_string(), "v".into()]));
+            let reply = client.call_args(&words);
+            if is_error(&reply, "OOM") {
                 break;
             }
+            assert_eq!(reply, ok());
         }
         client.call(remove);
         assert_eq!(client.call("SET key value"), ok(), "{remove}");
