@@ -641,6 +641,9 @@ impl Part {
                 endpoint,
                 frames,
             };
+            if let Some(server) = &self.server {
+                server.tell_of_gone_slots(&self.cluster.view(), &view);
+            }
             self.cluster.show(view, serves);
             self.shown = Some(shown);
             if let Some(server) = self.server.clone() {

@@ -108,6 +108,14 @@ impl Push {
         }
     }
 
+    /// Tells all, here and at servers that follow, that keys are another node's from now on. There it is not known who has read which.
+    pub fn invalidate_where(&self, have_gone: impl Fn(&[u8]) -> bool, lsn: Lsn) {
+        self.tracking.invalidate_where(self, have_gone);
+        if let Some(exchange) = &self.exchange {
+            exchange.note(None, lsn);
+        }
+    }
+
     /// As one that follows, tells clients here which keys have changed where the leader writes; `None`: any.
     pub fn invalidate_here(&self, keys: Option<Vec<Vec<u8>>>) {
         let Some(keys) = keys else { return self.tracking.invalidate_all(self, 0) };

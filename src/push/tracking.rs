@@ -297,6 +297,25 @@ impl Tracking {
         }
     }
 
+    /// Keys are another server's from now on, which does not know who has read them here: tells those who have. What else of them may have been
+    /// kept, as that there is no such key, those do not know who are told by prefixes: their copies are all invalid.
+    pub fn invalidate_where(&self, push: &Push, have_gone: impl Fn(&[u8]) -> bool) {
+        for tracker in self.trackers.read().expect("no holder panics").values().filter(|it| it.bcast) {
+            tracker.send(push, None, 0);
+        }
+        for part in &self.parts {
+            let mut part = part.lock().expect("no holder panics");
+            let gone: Vec<Arc<[u8]>> =
+                part.list.iter().filter(|(key, _)| have_gone(key)).map(|(key, _)| key.clone()).collect();
+            for key in gone {
+                let place = part.places[&key];
+                let (_, clients) = part.remove(place);
+                self.count_removed(&clients);
+                self.send(push, &key, &clients, None, 0);
+            }
+        }
+    }
+
     /// A database was emptied: nobody's copies are valid.
     pub fn invalidate_all(&self, push: &Push, wait_lsn: Lsn) {
         for tracker in self.trackers.read().expect("no holder panics").values() {
@@ -384,7 +403,15 @@ mod tests {
         assert_eq!(told(&push), [(1, "*1 $1 b ".to_owned())]);
         assert_eq!((tracking.keys(), tracking.items()), (0, 0));
 
-        tracking.remember(1, b"a");
+        for (id, key) in [(1, b"a"), (2, b"b"), (1, b"b"), (1, b"c")] {
+            tracking.remember(id, key);
+        }
+        tracking.invalidate_where(&push, |key| key != b"a");
+        let mut gone = told(&push);
+        gone.sort_unstable();
+        assert_eq!(gone, [(1, "b"), (1, "c"), (2, "b")].map(|(id, key)| (id, format!("*1 $1 {key} "))));
+        assert_eq!((tracking.keys(), tracking.items()), (1, 1));
+
         tracking.invalidate_all(&push, 0);
         assert_eq!(told(&push).iter().filter(|(_, keys)| keys == "all").count(), 2);
         tracking.end(&client(1), &Mode::default());

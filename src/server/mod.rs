@@ -45,6 +45,7 @@ use crate::{
     util::counter::Counter,
 };
 use data_encoding::HEXLOWER;
+use holdfast_cluster::SLOTS;
 use holdfast_store::{Appendfsync, Error, Stats, Store, hash_slot, string::LEN_MAX};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
@@ -410,6 +411,15 @@ impl Server {
             self.send(worker, Message::Pass(sender.clone()));
         }
         passed
+    }
+
+    /// Tells clients that keep what they have read of slots which are another node's, or another replica set's, from now on: that one does not know of
+    /// them. What is removed here because of that they are told anyway, but not that what they did not find may be there by now.
+    pub fn tell_of_gone_slots(&self, before: &cluster::View, now: &cluster::View) {
+        let has_gone = |slot| before.holds(slot) && !now.holds(slot);
+        if self.push.is_tracked() && (0..SLOTS as u16).any(has_gone) {
+            self.push.invalidate_where(|key| has_gone(hash_slot(key)), self.store.log().tail());
+        }
     }
 
     /// Has clients that wait for keys of slots which are another node's by now, or another replica set's, look again, so that they are sent there; and

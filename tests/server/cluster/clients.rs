@@ -208,6 +208,40 @@ fn who_waits_for_a_key_is_sent_where_it_goes() {
     assert_eq!(waiter.reply(), error(&format!("MOVED {slot} {}", address(owner))));
 }
 
+/// What a client did not find may be there once the slot is another node's, which does not know of that client.
+#[test]
+fn who_keeps_what_it_has_read_is_told_that_a_slot_is_elsewhere() {
+    let nodes = Nodes::create(3);
+    let (slot, key) = (5, key_in(5));
+    let owner = nodes.owner(slot);
+    let target = *nodes.ports().iter().find(|port| **port != owner).expect("another one");
+    let (from, to) = (nodes.id(owner), nodes.id(target));
+    let (mut client, mut away) = (nodes.client(owner), nodes.client(target));
+    for by_keys in [true, false] {
+        let mut caches = ["", "BCAST"].map(|mode| {
+            let mut cache = nodes.client(owner);
+            cache.call("HELLO 3");
+            assert_eq!(cache.call(&format!("CLIENT TRACKING ON {mode}")), ok());
+            assert_eq!(cache.call(&format!("GET {key}")), Reply::Null);
+            assert_eq!(cache.call(&format!("GET {}", key_in(6))), Reply::Null);
+            cache
+        });
+        if by_keys {
+            assert_eq!(away.call(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}")), ok());
+            assert_eq!(client.call(&format!("CLUSTER SETSLOT {slot} MIGRATING {to}")), ok());
+            assert_eq!(away.call(&format!("CLUSTER SETSLOT {slot} NODE {to}")), ok());
+        } else {
+            assert_eq!(migrate_slots(&nodes, owner, target, "5 5").0, "success");
+        }
+        let told = |what| Reply::Push(vec![bulk("invalidate"), what]);
+        assert_eq!(caches[0].reply(), told(array([bulk(&key[..])])));
+        assert_eq!(caches[1].reply(), told(Reply::Null));
+        if by_keys {
+            assert_eq!(migrate_slots(&nodes, target, owner, "5 5").0, "success");
+        }
+    }
+}
+
 /// A client that was not told would wait for messages that go elsewhere.
 #[test]
 fn who_listens_to_a_channel_of_a_shard_is_told_that_its_slot_is_elsewhere() {
