@@ -7,7 +7,8 @@ mod members;
 mod moves;
 
 use crate::harness::{
-    self, Client, Server, bulk, free_port, is_error, items, number, ok, redis_cli, show, text, wait_until,
+    self, Client, Server, Way, bulk, by_ways, free_port, is_error, items, number, ok, redis_cli, show, text,
+    wait_until,
 };
 use holdfast_resp::Reply;
 use holdfast_store::hash_slot;
@@ -28,13 +29,8 @@ pub struct Nodes(pub BTreeMap<u16, Server>, &'static str);
 impl Nodes {
     /// Starts nodes that do not know each other.
     fn start(count: usize, timeout: &'static str) -> Nodes {
-        Nodes::start_by(count, timeout, Vec::new)
-    }
-
-    /// The same with more options.
-    fn start_by<'o>(count: usize, timeout: &'static str, mut options: impl FnMut() -> Vec<&'o str>) -> Nodes {
         let mut nodes = Nodes(BTreeMap::new(), timeout);
-        (0..count).for_each(|_| nodes.add_at(free_port(), free_port(), &options()));
+        (0..count).for_each(|_| nodes.add_at(free_port(), free_port(), &[]));
         nodes
     }
 
@@ -58,22 +54,42 @@ impl Nodes {
     }
 
     fn create_with(count: usize, timeout: &'static str) -> Nodes {
-        Nodes::create_by(count, timeout, Vec::new)
+        let nodes = Nodes::start(count, timeout);
+        nodes.join();
+        nodes
     }
 
-    /// The same with more options.
-    pub fn create_by<'o>(
+    /// The same with more options, of which each is reached by others on a way: the ways, and the nodes' ports in the same order.
+    pub fn create_with_ways<'o>(
         count: usize,
         timeout: &'static str,
-        options: impl FnMut() -> Vec<&'o str>,
-    ) -> Nodes {
-        let nodes = Nodes::start_by(count, timeout, options);
-        let addresses: Vec<String> = nodes.ports().into_iter().map(address).collect();
+        mut options: impl FnMut() -> Vec<&'o str>,
+    ) -> (Nodes, Vec<Way>, Vec<u16>) {
+        let mut nodes = Nodes(BTreeMap::new(), timeout);
+        let (mut ways, mut ports) = (Vec::new(), Vec::new());
+        for at in 0..count {
+            let (port, bus_port) = (free_port(), free_port());
+            let way = Way::new(bus_port);
+            let announced = way.port.to_string();
+            let by_ways = by_ways(at);
+            let mut more = options();
+            more.extend(["--cluster-announce-bus-port", &announced]);
+            more.extend(by_ways.iter().map(String::as_str));
+            nodes.add_at(port, bus_port, &more);
+            ways.push(way);
+            ports.push(port);
+        }
+        nodes.join();
+        (nodes, ways, ports)
+    }
+
+    /// Has `redis-cli` make them a cluster.
+    fn join(&self) {
+        let addresses: Vec<String> = self.ports().into_iter().map(address).collect();
         let mut args = vec!["create"];
         args.extend(addresses.iter().map(String::as_str));
         redis_cli(&args);
-        nodes.wait_until_agreed(count);
-        nodes
+        self.wait_until_agreed(addresses.len());
     }
 
     pub fn ports(&self) -> Vec<u16> {

@@ -33,7 +33,15 @@ fn source(at: usize) -> IpAddr {
     Ipv4Addr::new(127, 0, 1, 1 + at as u8).into()
 }
 
-/// Parts a server of a set from the others, between which there are these ways, or no more.
+/// How a server is started that comes by ways.
+pub fn by_ways(at: usize) -> Vec<String> {
+    let source = source(at).to_string();
+    // As a node of a cluster it is answered there.
+    let words = ["--bind-source-addr", &source, "--bind", "127.0.0.1", &source];
+    words.into_iter().chain(["--cluster-announce-ip", "127.0.0.1"]).map(str::to_owned).collect()
+}
+
+/// Parts a server of some from the others, between which there are these ways, or no more.
 pub fn part(ways: &[Way], at: usize, is_parted: bool) {
     for other in (0..ways.len()).filter(|other| *other != at) {
         ways[other].part(source(at), is_parted);
@@ -70,11 +78,7 @@ impl Set {
     /// Has servers reach each other by ways, one to each, before any of them is started. Each comes from an address of its own.
     pub fn put_ways(&mut self) -> Vec<Way> {
         for (at, options) in self.options.iter_mut().enumerate() {
-            let source = source(at).to_string();
-            // As a node of a cluster it is answered there.
-            let words = ["--bind-source-addr", &source, "--bind", "127.0.0.1", &source];
-            let words = [&words[..], &["--cluster-announce-ip", "127.0.0.1"]].concat();
-            options.extend(words.into_iter().map(str::to_owned));
+            options.extend(by_ways(at));
         }
         let mut ways = Vec::new();
         for address in self.addresses.clone() {

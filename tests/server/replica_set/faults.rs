@@ -12,10 +12,7 @@ use holdfast_resp::{Reply, write_command};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -41,9 +38,11 @@ enum Change {
 }
 
 /// The set, and what ails it. The n-th server has the number n + 1.
-struct Ailing<'s> {
+pub struct Ailing<'s> {
     set: Set,
     sockets: &'s Sockets,
+    /// With which more options each is started.
+    more: Vec<String>,
     rng: Rng,
     /// Those that are of the set, for all that the others have told.
     members: BTreeSet<usize>,
@@ -56,7 +55,37 @@ struct Ailing<'s> {
     counts: BTreeMap<&'static str, u32>,
 }
 
-impl Ailing<'_> {
+impl<'s> Ailing<'s> {
+    /// Starts the servers of a set, with more options.
+    pub fn start(set: Set, sockets: &'s Sockets, more: &[&str], rng: Rng) -> Ailing<'s> {
+        let members: BTreeSet<usize> = (0..set.servers.len()).collect();
+        let more = more.iter().map(|word| (*word).to_owned()).collect();
+        let (stopped, ended, counts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut ailing = Ailing { set, sockets, more, rng, members, stopped, ended, change: None, counts };
+        ailing.members.clone().into_iter().for_each(|at| ailing.start_new(at));
+        ailing
+    }
+
+    /// Has what was begun go on, and something new begin.
+    pub fn go_on(&mut self) {
+        self.ail();
+        self.go_on_where_due(false);
+        self.go_on_with_change();
+    }
+
+    /// Has all go on, until the set is whole.
+    pub fn mend(&mut self) {
+        self.go_on_where_due(true);
+        wait_until(
+            || "the change is made".into(),
+            || {
+                self.go_on_with_change();
+                self.change.is_none()
+            },
+        );
+        wait_until(|| "all have what the leader has".into(), || self.is_whole());
+    }
+
     fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
@@ -71,8 +100,9 @@ impl Ailing<'_> {
     }
 
     /// Starts one for the first time.
-    fn start(&mut self, at: usize) {
+    fn start_new(&mut self, at: usize) {
         self.set.options[at].extend(["--replica-set-timeout".into(), TIMEOUT.into()]);
+        self.set.options[at].extend(self.more.iter().cloned());
         self.start_in(at, Folder::new());
     }
 
@@ -81,7 +111,7 @@ impl Ailing<'_> {
         let removed: Vec<usize> =
             (0..self.set.servers.len()).filter(|at| !self.members.contains(at)).collect();
         let at = self.set.add(self.set.servers.len() + 1, &removed);
-        self.start(at);
+        self.start_new(at);
         at
     }
 
@@ -142,7 +172,7 @@ impl Ailing<'_> {
     }
 
     /// Has those go on whose time has come, or all.
-    fn mend(&mut self, all: bool) {
+    fn go_on_where_due(&mut self, all: bool) {
         let now = Instant::now();
         let is_due = |until: Instant| all || until <= now;
         for at in 0..self.set.servers.len() {
@@ -158,7 +188,7 @@ impl Ailing<'_> {
     }
 
     /// Goes on with the change, if one is to be made: asks for it until it is made.
-    fn go_on(&mut self) {
+    fn go_on_with_change(&mut self) {
         let Some(change) = self.change else { return };
         let Some((leader, mut client)) = self.leader() else { return };
         let Some(roles) = client.try_call("REPLICASET STATUS").as_ref().and_then(roles) else { return };
@@ -226,18 +256,8 @@ fn read(sockets: &Sockets, keys: &[Written], mut rng: Rng, is_over: &AtomicBool)
 fn servers_fail_come_and_go() {
     let mut rng = Rng(seed());
     let length = Duration::from_secs(long_form("HOLDFAST_REPLICA_SET_SECONDS", SECONDS));
-    let sockets = Mutex::new(BTreeMap::new());
-    let mut ailing = Ailing {
-        set: Set::new(SERVERS[0]),
-        sockets: &sockets,
-        rng: Rng(rng.draw()),
-        members: (0..SERVERS[0]).collect(),
-        stopped: BTreeMap::new(),
-        ended: BTreeMap::new(),
-        change: None,
-        counts: BTreeMap::new(),
-    };
-    (0..SERVERS[0]).for_each(|at| ailing.start(at));
+    let sockets = Sockets::default();
+    let mut ailing = Ailing::start(Set::new(SERVERS[0]), &sockets, &[], Rng(rng.draw()));
     let mut tags = (0..).map(|n| format!("{{{n}}}"));
     let mut writers: Vec<Writer> = (0..WRITERS)
         .map(|_| Writer::new(&sockets, Rng(rng.draw()), tags.by_ref().take(KEYS * KINDS.len())))
@@ -253,19 +273,9 @@ fn servers_fail_come_and_go() {
         scope.spawn(|| read(&sockets, &keys, Rng(rng.draw()), &is_over));
         while begun.elapsed() < length && !is_over.load(Relaxed) {
             thread::sleep(Duration::from_millis(20 + ailing.rng.below(400)));
-            ailing.ail();
-            ailing.mend(false);
             ailing.go_on();
         }
-        ailing.mend(true);
-        wait_until(
-            || "the change is made".into(),
-            || {
-                ailing.go_on();
-                ailing.change.is_none()
-            },
-        );
-        wait_until(|| "all have what the leader has".into(), || ailing.is_whole());
+        ailing.mend();
     });
     let numbers: usize = writers.iter_mut().map(|writer| writer.check().1).sum();
     println!("{:?}; {numbers} numbers", ailing.counts);

@@ -1,6 +1,6 @@
 //! Servers with one log: founded by themselves, and nothing lost when one of them is killed, stopped or cut off.
 
-mod faults;
+pub mod faults;
 
 use crate::harness::{
     self, Client, EndOnDrop, Folder, Rng, Server, Set, bulk, error, free_port, http::get, is_error, number,

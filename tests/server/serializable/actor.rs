@@ -4,10 +4,14 @@ use super::{
     ELEMENTS,
     history::{Element, Key, Op, Transaction},
     plan::{
-        Answer, CLEAR, Form, Kind, Plan, Refusal, SAME, Shape, kind, may_be_executed, read, refused, told,
+        Answer, CLEAR, Form, Kind, Part, Plan, Refusal, SAME, Shape, element, kind, may_be_executed,
+        place_alike, read, refused, told,
     },
 };
-use crate::harness::{Client, EndOnDrop, Rng, bulk, is_error, items, text, wait_until, written::PAUSE};
+use crate::harness::{
+    Client, EndOnDrop, Rng, bulk, is_error, items, text, wait_until,
+    written::{PAUSE, Sockets},
+};
 use holdfast_resp::{Reply, write_command};
 use std::{
     collections::BTreeMap,
@@ -43,7 +47,7 @@ const KEPT: u64 = 3;
 const TRACKING: [&str; 4] = ["", "NOLOOP", "OPTOUT", "BCAST"];
 
 /// What clients share.
-pub struct Common {
+pub struct Common<'s> {
     pub shape: Shape,
     /// Elements that were added to the keys of each place.
     pub added: Vec<AtomicU64>,
@@ -51,19 +55,12 @@ pub struct Common {
     pub transactions: AtomicUsize,
     /// Those that were refused since there was no room.
     pub refused: AtomicUsize,
-    /// Of the servers: the port that redirections name, and the socket.
-    pub servers: Vec<(u16, String)>,
+    /// Of the servers.
+    pub sockets: &'s Sockets,
     /// Whether they have less room than they may need.
     pub gets_full: bool,
     pub begun: Instant,
     pub is_over: AtomicBool,
-}
-
-impl Common {
-    /// The server to which a redirection sends.
-    fn server(&self, port: u16) -> usize {
-        self.servers.iter().position(|(of, _)| *of == port).expect("it is one of them")
-    }
 }
 
 /// What a client does.
@@ -117,22 +114,22 @@ impl Link {
 
 /// A client, and what it has done.
 pub struct Actor<'c> {
-    common: &'c Common,
+    common: &'c Common<'c>,
     rng: Rng,
     role: Role,
-    /// Connections to servers.
-    links: BTreeMap<usize, Link>,
+    /// Connections to servers, by their ports.
+    links: BTreeMap<u16, Link>,
     /// At which server it looks for the keys of each part.
-    at: Vec<usize>,
+    at: Vec<u16>,
     /// The part of which its next transactions are.
     part: usize,
     /// What it is to have executed next, and where: its keys have gone there, though that one does not own them yet.
-    asks: Option<(usize, Plan)>,
+    asks: Option<(u16, Plan)>,
     pub done: Vec<Transaction>,
 }
 
 impl<'c> Actor<'c> {
-    pub fn new(common: &'c Common, rng: Rng, role: Role) -> Actor<'c> {
+    pub fn new(common: &'c Common<'c>, rng: Rng, role: Role) -> Actor<'c> {
         let (links, at) = (BTreeMap::new(), vec![0; common.shape.parts()]);
         Actor { common, rng, role, links, at, part: 0, asks: None, done: Vec::new() }
     }
@@ -144,13 +141,10 @@ impl<'c> Actor<'c> {
 
     fn add(&mut self) -> Op {
         let place = self.place();
-        let element = self.common.added[place].fetch_add(1, Relaxed);
-        let key = self.common.shape.key(place, element / ELEMENTS);
-        if kind(key) == Kind::Value {
-            Op::Set(key, element % ELEMENTS)
-        } else {
-            Op::Add(key, element % ELEMENTS)
-        }
+        let nth = self.common.added[place].fetch_add(1, Relaxed);
+        let key = self.common.shape.key(place, nth / ELEMENTS);
+        let element = element(key, nth % ELEMENTS);
+        if kind(key) == Kind::Value { Op::Set(key, element) } else { Op::Add(key, element) }
     }
 
     /// What takes an element of a key, if elements of it are taken; else what adds one.
@@ -159,15 +153,36 @@ impl<'c> Actor<'c> {
         let key = self.key(place);
         match kind(key) {
             kind if !kind.can_take() => self.add(),
-            Kind::Bin => Op::Take(key, Some(self.recent(place))),
+            Kind::Bin => Op::Take(key, Some(self.recent(key))),
             _ => Op::Take(key, None),
         }
     }
 
-    /// An element that was added lately at a place, or is next.
-    fn recent(&mut self, place: usize) -> Element {
-        let last = self.common.added[place].load(Relaxed) % ELEMENTS;
-        last.saturating_sub(self.rng.below(6))
+    /// What moves an element from a key to a later one, if elements of it are moved; else what takes one.
+    fn move_(&mut self) -> Part {
+        let place = self.place();
+        let (from, shape) = (self.key(place), self.common.shape);
+        let alike = place_alike(place, shape.places_of(self.part), &mut self.rng);
+        let to = self.key(alike);
+        if !kind(from).can_move() || from >= to {
+            return Part::Op(self.take());
+        }
+        let origin = self.origin(from);
+        Part::Move(from, to, self.recent(origin))
+    }
+
+    /// The key, or one from which elements may have been moved to it.
+    fn origin(&mut self, key: Key) -> Key {
+        let shape = self.common.shape;
+        let alike = place_alike(shape.place(key), shape.places_of(self.part), &mut self.rng);
+        let other = self.key(alike);
+        if kind(key).can_move() && other < key && self.rng.one_in(3) { other } else { key }
+    }
+
+    /// An element that was added lately where a key has its place, or is next.
+    fn recent(&mut self, key: Key) -> Element {
+        let last = self.common.added[self.common.shape.place(key)].load(Relaxed) % ELEMENTS;
+        element(key, last.saturating_sub(self.rng.below(6)))
     }
 
     /// A key that is written now, or was before.
@@ -180,46 +195,48 @@ impl<'c> Actor<'c> {
         let place = self.place();
         let key = self.key(place);
         if kind(key).can_look() && self.rng.one_in(2) {
-            return Op::Look(key, self.recent(place), false);
+            let origin = self.origin(key);
+            return Op::Look(key, self.recent(origin), false);
         }
         read(key)
     }
 
-    fn op(&mut self) -> Op {
-        match self.rng.below(4) {
-            0 if self.role.writes => self.add(),
-            1 if self.role.writes => self.take(),
-            _ => self.read(),
+    fn any_part(&mut self) -> Part {
+        match self.rng.below(8) {
+            0 | 1 if self.role.writes => Part::Op(self.add()),
+            2 if self.role.writes => Part::Op(self.take()),
+            3 if self.role.writes => self.move_(),
+            _ => Part::Op(self.read()),
         }
     }
 
     fn plan(&mut self) -> Plan {
         let count = 1 + self.rng.below(OPS);
-        let (form, ops) = match self.rng.below(5) {
-            0 | 1 => (Form::Single, vec![self.op()]),
+        let (form, parts) = match self.rng.below(5) {
+            0 | 1 => (Form::Single, vec![self.any_part()]),
             2 => {
                 let places = self.common.shape.places_of(self.part);
                 let places: Vec<usize> = places.filter(|place| kind(*place).is_string()).collect();
-                let ops = (0..count).map(|_| {
+                let parts = (0..count).map(|_| {
                     let place = places[self.rng.below(places.len() as u64) as usize];
-                    read(self.key(place))
+                    Part::Op(read(self.key(place)))
                 });
-                (Form::Mget, ops.collect())
+                (Form::Mget, parts.collect())
             }
-            3 => (Form::Multi, (0..count).map(|_| self.op()).collect()),
+            3 => (Form::Multi, (0..count).map(|_| self.any_part()).collect()),
             _ => {
                 let turns = if self.rng.one_in(SLOW) { self.rng.below(TURNS) } else { 0 };
-                (Form::Script(turns), (0..count).map(|_| self.op()).collect())
+                (Form::Script(turns), (0..count).map(|_| self.any_part()).collect())
             }
         };
         let is_whole = matches!(form, Form::Multi | Form::Script(_));
-        let same = if is_whole { self.same(ops.len()) } else { Vec::new() };
-        let mut plan = Plan { form, ops, same, clears: None, shape: self.common.shape, asks: false };
-        let may_clear = |op: &Op| matches!(op, Op::Read(key, _) if kind(*key).can_take());
+        let same = if is_whole { self.same(parts.len()) } else { Vec::new() };
+        let mut plan = Plan { form, parts, same, clears: None, shape: self.common.shape, asks: false };
+        let may_clear = |part: &Part| matches!(part, Part::Op(Op::Read(key, _)) if kind(*key).can_take());
         if self.role.writes
             && is_whole
             && self.rng.one_in(2)
-            && let Some(after) = plan.ops.iter().position(may_clear)
+            && let Some(after) = plan.parts.iter().position(may_clear)
         {
             let at_once = 1 + self.rng.below(CLEAR.len() as u64 - 1) as usize;
             plan.clears = Some((after, if self.rng.one_in(EXPIRIES) { 0 } else { at_once }));
@@ -266,13 +283,16 @@ impl<'c> Actor<'c> {
         }
     }
 
-    fn any_server(&mut self) -> usize {
-        self.rng.below(self.common.servers.len() as u64) as usize
+    fn any_server(&mut self) -> u16 {
+        let sockets = self.common.sockets.lock().expect("no test has failed");
+        let nth = self.rng.below(sockets.len() as u64) as usize;
+        *sockets.keys().nth(nth).expect("there are servers")
     }
 
     /// A connection to a server that leads, or to any if it may be any.
-    fn connect(&mut self, server: usize) -> Option<Link> {
-        let client = Client::connect(&self.common.servers[server].1).ok()?;
+    fn connect(&mut self, server: u16) -> Option<Link> {
+        let socket = self.common.sockets.lock().expect("no test has failed").get(&server)?.clone();
+        let client = Client::connect(&socket).ok()?;
         let number = self.common.connections.fetch_add(1, Relaxed);
         let mut link = Link { client, number, kept: BTreeMap::new() };
         let Reply::Array(role) = link.call("ROLE")? else { return None };
@@ -352,7 +372,7 @@ impl<'c> Actor<'c> {
         match answer {
             Answer::Done(_) | Answer::Refused(Refusal::Changed | Refusal::Ask(_)) => {}
             Answer::Refused(Refusal::Moved(port)) if !self.role.asks_any => {
-                self.at[self.part] = self.common.server(port);
+                self.at[self.part] = port;
             }
             _ => {
                 self.at[self.part] = self.any_server();
@@ -379,7 +399,7 @@ impl<'c> Actor<'c> {
             }
             self.note(link.number, began, &plan, &answer);
             if let Answer::Refused(Refusal::Ask(port)) = answer {
-                self.asks = Some((self.common.server(port), Plan { asks: true, ..plan }));
+                self.asks = Some((port, Plan { asks: true, ..plan }));
             }
             if !matches!(answer, Answer::Done(_)) {
                 last = answer;
@@ -427,9 +447,9 @@ impl<'c> Actor<'c> {
         if self.rng.one_in(PAUSES) {
             thread::sleep(Duration::from_millis(self.rng.below(PAUSE_MS)));
         }
-        let ops: Vec<Op> = (0..1 + self.rng.below(OPS)).map(|_| self.op()).collect();
-        let same = self.same(ops.len());
-        let plan = Plan { form: Form::Multi, ops, same, clears: None, shape, asks: false };
+        let parts: Vec<Part> = (0..1 + self.rng.below(OPS)).map(|_| self.any_part()).collect();
+        let same = self.same(parts.len());
+        let plan = Plan { form: Form::Multi, parts, same, clears: None, shape, asks: false };
         let mut request = Vec::new();
         plan.write(&mut request);
         let sent = link.client.try_send(&request);
@@ -454,7 +474,7 @@ impl<'c> Actor<'c> {
             let shape = common.shape;
             let plan = || Plan {
                 form: Form::Single,
-                ops: vec![read(key)],
+                parts: vec![Part::Op(read(key))],
                 same: Vec::new(),
                 clears: None,
                 shape,

@@ -1,7 +1,8 @@
 //! The same of clusters, whose slots move as a whole and key by key, while nodes are killed and stopped.
 
 use super::{
-    AWAY_MS, CACHE, CACHES, CLIENTS, LIFE_MS, ROLES, Scene, TIMEOUT, WRITER, ail_set, check, options, run,
+    AWAY_MS, CACHE, CACHES, CLIENTS, LIFE_MS, ROLES, Scene, TIMEOUT, WRITER, ail_set, any_maxdisk, check,
+    gets_full, options, run,
 };
 use crate::{
     cluster::{
@@ -9,10 +10,10 @@ use crate::{
         faults::{SLOTS, move_slots, slots_to_move},
     },
     cluster_sets::Cluster,
-    harness::{Client, Rng, Set, is_error, items, ok, text},
+    harness::{Client, Rng, Set, is_error, items, ok, part, text},
 };
 use holdfast_resp::Reply;
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::{collections::BTreeMap, sync::Mutex, thread, time::Duration};
 
 const NODES: usize = 3;
 /// Keys of a slot that are moved at a time, at most.
@@ -86,14 +87,21 @@ impl<N: Copy> Move<N> {
 #[test]
 fn transactions_of_a_cluster_have_an_order() {
     check(|length, rng| {
-        let mut nodes = Nodes::create_by(NODES, SHORT_TIMEOUT, || options(rng, ["64mb", "0"]).to_vec());
-        let servers = nodes.0.iter().map(|(port, server)| (*port, server.folder().join("socket"))).collect();
-        let ports = nodes.ports();
+        let maxdisk = any_maxdisk(rng);
+        let options = || [&options(rng, ["64mb", "0"])[..], &maxdisk].concat();
+        let (mut nodes, ways, ports) = Nodes::create_with_ways(NODES, SHORT_TIMEOUT, options);
+        let sockets = nodes.0.iter().map(|(port, server)| (*port, server.folder().join("socket"))).collect();
+        let sockets = Mutex::new(sockets);
         let (mut moved, mut by_keys, mut half) = (0, 0, None);
-        let scene = Scene { has_tags: true, ..Scene::new(servers, &[(WRITER, CLIENTS), (CACHE, CACHES)]) };
-        let history = run(scene, length, rng, |rng| {
+        let scene = Scene {
+            has_tags: true,
+            gets_full: gets_full(maxdisk),
+            ..Scene::new(&sockets, &[(WRITER, CLIENTS), (CACHE, CACHES)])
+        };
+        let history = run(scene, length, rng, |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS / 25)));
-            let port = ports[rng.below(NODES as u64) as usize];
+            let at = rng.below(NODES as u64) as usize;
+            let port = ports[at];
             match rng.below(16) {
                 0 => nodes.kill_and_restart(port),
                 1 => {
@@ -101,8 +109,13 @@ fn transactions_of_a_cluster_have_an_order() {
                     thread::sleep(Duration::from_millis(rng.below(3 * AWAY_MS)));
                     nodes.0[&port].signal("CONT");
                 }
+                2 => {
+                    part(&ways, at, true);
+                    thread::sleep(Duration::from_millis(rng.below(3 * AWAY_MS)));
+                    part(&ways, at, false);
+                }
                 // Whoever moves it by keys goes by what it has been told.
-                2..8 if half.is_none() => moved += u32::from(move_slots(&nodes, &BTreeMap::new(), rng)),
+                3..8 if half.is_none() => moved += u32::from(move_slots(&nodes, &BTreeMap::new(), rng)),
                 _ => {
                     let to = ports[rng.below(NODES as u64) as usize];
                     let by_key = half.get_or_insert_with(|| Move::new(rng.below(SLOTS), port, to));
@@ -132,22 +145,24 @@ fn move_slots_of_sets(cluster: &Cluster, rng: &mut Rng) -> Option<()> {
 #[test]
 fn transactions_of_a_cluster_of_sets_have_an_order() {
     check(|length, rng| {
+        let maxdisk = any_maxdisk(rng);
         let more = |_| {
             let mut words = vec!["--replica-set-timeout", TIMEOUT];
+            words.extend(maxdisk);
             words.extend(options(rng, ["128mb", "0"]));
             words.into_iter().map(str::to_owned).collect()
         };
         let mut sets = [0, 1].map(|_| Set::new(3));
         let ways = [0, 1].map(|set: usize| sets[set].put_ways());
         let mut cluster = Cluster::start_of(sets, more);
-        let servers = cluster.clients().into_iter().map(|(set, at, _)| {
+        let sockets = cluster.clients().into_iter().map(|(set, at, _)| {
             let server = cluster.sets[set].servers[at].as_ref().expect("it runs");
             (cluster.port(set, at), server.folder().join("socket"))
         });
-        let servers = servers.collect();
+        let sockets = Mutex::new(sockets.collect());
         let (mut moved, mut by_keys, mut half) = (0, 0, None);
-        let scene = Scene { has_tags: true, ..Scene::new(servers, &ROLES) };
-        let history = run(scene, length, rng, |rng| {
+        let scene = Scene { has_tags: true, gets_full: gets_full(maxdisk), ..Scene::new(&sockets, &ROLES) };
+        let history = run(scene, length, rng, |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS / 10)));
             match rng.below(8) {
                 0 => {

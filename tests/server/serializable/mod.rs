@@ -12,14 +12,18 @@ mod history;
 mod plan;
 
 use crate::{
-    harness::{EndOnDrop, Folder, Redis, Rng, Server, Set, Way, long_form, part, seed},
+    harness::{EndOnDrop, Folder, Redis, Rng, Server, Set, Way, long_form, part, seed, written::Sockets},
+    replica_set::faults::Ailing,
     upgrade::Dynasty,
 };
 use actor::{Actor, CACHE, Common, READER, READING_CACHE, Role, WRITER, drive_out};
 use history::Transaction;
 use plan::{Shape, kind};
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -68,6 +72,15 @@ fn any_options(rng: &mut Rng, keeping: Keeping) -> Vec<&'static str> {
     [&options(rng, ["64mb", "0"])[..], keeping[rng.below(keeping.len() as u64) as usize]].concat()
 }
 
+fn any_maxdisk(rng: &mut Rng) -> [&'static str; 2] {
+    MAXDISK[rng.below(2) as usize]
+}
+
+/// Whether a server may have less room than it needs.
+fn gets_full(maxdisk: [&str; 2]) -> bool {
+    maxdisk != MAXDISK[0]
+}
+
 /// How a server is started, with one of these limits of its memory.
 fn options(rng: &mut Rng, maxmemory: [&'static str; 2]) -> [&'static str; 8] {
     let workers = ["1", "2", "4"][rng.below(3) as usize];
@@ -88,8 +101,8 @@ fn options(rng: &mut Rng, maxmemory: [&'static str; 2]) -> [&'static str; 8] {
 
 /// What a history is of.
 struct Scene<'s> {
-    /// Of the servers: the port that redirections name, and the socket.
-    servers: Vec<(u16, String)>,
+    /// Of the servers, by the ports that redirections name.
+    sockets: &'s Sockets,
     /// How many clients of each role.
     roles: &'s [(Role, u64)],
     /// See [`Shape`].
@@ -99,17 +112,32 @@ struct Scene<'s> {
 }
 
 impl<'s> Scene<'s> {
-    fn new(servers: Vec<(u16, String)>, roles: &'s [(Role, u64)]) -> Scene<'s> {
-        Scene { servers, roles, has_tags: false, gets_full: false }
+    fn new(sockets: &'s Sockets, roles: &'s [(Role, u64)]) -> Scene<'s> {
+        Scene { sockets, roles, has_tags: false, gets_full: false }
     }
 }
 
-/// A history, to whose servers `ail` does something meanwhile.
+/// What happens to servers.
+trait Ail {
+    /// Something.
+    fn ail(&mut self, rng: &mut Rng);
+
+    /// Nothing any more.
+    fn mend(&mut self) {}
+}
+
+impl<F: FnMut(&mut Rng)> Ail for F {
+    fn ail(&mut self, rng: &mut Rng) {
+        self(rng);
+    }
+}
+
+/// A history, to whose servers something happens meanwhile.
 fn run(
-    Scene { servers, roles, has_tags, gets_full }: Scene,
+    Scene { sockets, roles, has_tags, gets_full }: Scene,
     length: Duration,
     rng: &mut Rng,
-    mut ail: impl FnMut(&mut Rng),
+    mut ail: impl Ail,
 ) -> Vec<Transaction> {
     let (keys, pad) = (KEYS[rng.below(2) as usize], PADS[rng.below(3) as usize]);
     let shape = Shape { keys, pad, has_tags };
@@ -119,7 +147,7 @@ fn run(
         connections: AtomicUsize::new(0),
         transactions: AtomicUsize::new(0),
         refused: AtomicUsize::new(0),
-        servers,
+        sockets,
         gets_full,
         begun: Instant::now(),
         is_over: AtomicBool::new(false),
@@ -134,9 +162,10 @@ fn run(
             scope.spawn(|| actor.run());
         }
         while common.begun.elapsed() < length && !common.is_over.load(Relaxed) {
-            ail(rng);
+            ail.ail(rng);
         }
     });
+    ail.mend();
     println!("{} transactions refused for want of room", common.refused.load(Relaxed));
     let mut last = Actor::new(&common, Rng(rng.draw()), WRITER);
     last.read_all();
@@ -193,12 +222,13 @@ fn ail_set(set: &mut Set, ways: &[Way], rng: &mut Rng) {
 fn transactions_have_an_order() {
     check(|length, rng| {
         let keeping = KEEPINGS[rng.below(2) as usize];
-        let maxdisk = MAXDISK[rng.below(2) as usize];
+        let maxdisk = any_maxdisk(rng);
         let start = |folder, rng: &mut Rng| {
             Dynasty::start_in(folder, &[&any_options(rng, keeping)[..], &maxdisk].concat())
         };
         let mut server = Some(start(Folder::new(), rng));
-        let servers = server.iter().map(|server| (0, server.folder().join("socket"))).collect();
+        let sockets = server.iter().map(|server| (0, server.folder().join("socket"))).collect();
+        let sockets = Mutex::new(sockets);
         let ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
             if rng.one_in(2) {
@@ -208,8 +238,8 @@ fn transactions_have_an_order() {
             server = Some(start(folder, rng));
         };
         let scene = Scene {
-            gets_full: maxdisk != MAXDISK[0],
-            ..Scene::new(servers, &[(WRITER, CLIENTS), (CACHE, CACHES)])
+            gets_full: gets_full(maxdisk),
+            ..Scene::new(&sockets, &[(WRITER, CLIENTS), (CACHE, CACHES)])
         };
         run(scene, length, rng, ail)
     });
@@ -227,7 +257,7 @@ fn transactions_of_a_replica_have_an_order() {
         };
         let mut replica = Some(start(Folder::new(), rng));
         let sockets = replica.iter().map(|replica| replica.folder().join("socket")).chain([primary.socket()]);
-        let servers = sockets.map(|socket| (0, socket)).collect();
+        let sockets = Mutex::new((0..).zip(sockets).collect());
         let ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
             let folder = replica.take().expect("it runs").kill();
@@ -235,8 +265,28 @@ fn transactions_of_a_replica_have_an_order() {
         };
         // A Redis forgets who has waited for what it reads.
         let roles = [(WRITER, CLIENTS), (READER, READERS), (READING_CACHE, CACHES)];
-        run(Scene::new(servers, &roles), length, rng, ail)
+        run(Scene::new(&sockets, &roles), length, rng, ail)
     });
+}
+
+/// A set, of whose first servers some are parted from the others at times.
+struct PartedSet<'s> {
+    set: Ailing<'s>,
+    ways: Vec<Way>,
+}
+
+impl Ail for PartedSet<'_> {
+    fn ail(&mut self, rng: &mut Rng) {
+        thread::sleep(Duration::from_millis(20 + rng.below(LIFE_MS / 5)));
+        let at = rng.below(self.ways.len() as u64) as usize;
+        part(&self.ways, at, rng.one_in(6));
+        self.set.go_on();
+    }
+
+    fn mend(&mut self) {
+        (0..self.ways.len()).for_each(|at| part(&self.ways, at, false));
+        self.set.mend();
+    }
 }
 
 #[test]
@@ -244,20 +294,11 @@ fn transactions_of_a_replica_set_have_an_order() {
     check(|length, rng| {
         let mut set = Set::new(3);
         let ways = set.put_ways();
-        let maxdisk = MAXDISK[rng.below(2) as usize];
-        for at in 0..3 {
-            set.options[at].extend(["--replica-set-timeout", TIMEOUT].map(str::to_owned));
-            set.options[at].extend(options(rng, ["128mb", "0"]).map(str::to_owned));
-            set.options[at].extend(maxdisk.map(str::to_owned));
-            set.start_in(at, Folder::new());
-        }
-        let servers =
-            set.servers.iter().flatten().map(|server| (0, server.folder().join("socket"))).collect();
-        set.leader();
-        let ail = |rng: &mut Rng| {
-            thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
-            ail_set(&mut set, &ways, rng);
-        };
-        run(Scene { gets_full: maxdisk != MAXDISK[0], ..Scene::new(servers, &ROLES) }, length, rng, ail)
+        let maxdisk = any_maxdisk(rng);
+        let more = [&options(rng, ["128mb", "0"])[..], &maxdisk].concat();
+        let sockets = Sockets::default();
+        let set = Ailing::start(set, &sockets, &more, Rng(rng.draw()));
+        let scene = Scene { gets_full: gets_full(maxdisk), ..Scene::new(&sockets, &ROLES) };
+        run(scene, length, rng, PartedSet { set, ways })
     });
 }

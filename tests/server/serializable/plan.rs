@@ -6,11 +6,11 @@ use super::{
 };
 use crate::{
     cluster::faults::SLOTS,
-    harness::{is_error, items, number, redirected_to, text},
+    harness::{Rng, is_error, items, number, redirected_to, text},
 };
 use holdfast_resp::{Reply, write_command};
 use holdfast_store::hash_slot;
-use std::{collections::BTreeSet, iter, ops::Range, slice, sync::LazyLock};
+use std::{collections::BTreeSet, iter, ops::Range, ptr, slice, sync::LazyLock};
 
 /// Tags of the slots that move, as many as there may be.
 static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -54,6 +54,9 @@ pub const CLEAR: [&[&str]; 6] = [
 
 /// How long a command waits for something to come to a key that has nothing.
 const BLOCK_MS: u64 = 5;
+const BLOCK_SECONDS: f64 = BLOCK_MS as f64 / 1000.0;
+/// Elements that a key has at once, at most, with those that were moved to it.
+const ELEMENTS_MAX: usize = 10 * ELEMENTS as usize;
 
 /// How a key holds its elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,6 +124,11 @@ impl Kind {
     pub fn can_take(self) -> bool {
         matches!(self.rule(), Rule::Queue | Rule::Pool)
     }
+
+    /// Whether elements are moved to another key.
+    pub fn can_move(self) -> bool {
+        matches!(self, Kind::Queue | Kind::Pool)
+    }
 }
 
 /// What keys a history has.
@@ -150,9 +158,14 @@ impl Shape {
         part * count..(part + 1) * count
     }
 
+    /// The place that a key takes.
+    pub fn place(self, key: Key) -> usize {
+        key % self.places()
+    }
+
     /// The part that a key is of.
     pub fn part(self, key: Key) -> usize {
-        key % self.places() / (self.places() / self.parts())
+        self.place(key) / (self.places() / self.parts())
     }
 
     /// The n-th key that takes a place.
@@ -167,13 +180,29 @@ impl Shape {
     }
 
     /// The command that executes a part of a transaction.
+    fn command_of(self, part: &Part) -> String {
+        let (from, to, element) = match part {
+            Part::Op(op) => return self.command(op),
+            Part::Move(from, to, element) => (self.name(*from), self.name(*to), element),
+        };
+        match kind(part.key()) {
+            Kind::Queue => format!("LMOVE {from} {to} LEFT RIGHT"),
+            _ => format!("SMOVE {from} {to} {element}:{}", self.padding()),
+        }
+    }
+
+    fn padding(self) -> String {
+        "x".repeat(self.pad)
+    }
+
+    /// The same of one that is about one key.
     pub fn command(self, op: &Op) -> String {
         let (key, n) = match op {
             Op::Add(key, n) | Op::Set(key, n) | Op::Look(key, n, _) => (*key, *n),
             Op::Take(key, n) => (*key, n.unwrap_or_default()),
-            Op::Read(key, _) | Op::Get(key, _) => (*key, 0),
+            Op::Read(key, _) | Op::Get(key, _) | Op::Bring(key) => (*key, 0),
         };
-        let (name, pad) = (self.name(key), "x".repeat(self.pad));
+        let (name, pad) = (self.name(key), self.padding());
         match (op, kind(key)) {
             (Op::Add(..), Kind::List | Kind::Queue) => format!("RPUSH {name} {n}:{pad}"),
             (Op::Add(..), Kind::Stream) => format!("XADD {name} * n {n}:{pad}"),
@@ -200,13 +229,72 @@ impl Shape {
             (Op::Look(..), Kind::SortedSet | Kind::Ranking) => format!("ZSCORE {name} {n}:{pad}"),
             (Op::Look(..), Kind::Hash | Kind::Bin) => format!("HEXISTS {name} {n}:"),
             (Op::Look(..), Kind::Bits) => format!("GETBIT {name} {n}"),
-            (op, kind) => panic!("{op:?} of a {kind:?}"),
+            (op, kind) => unreachable!("{op:?} of a {kind:?}"),
         }
     }
 }
 
 pub fn kind(key: Key) -> Kind {
     KINDS[key % KINDS.len()]
+}
+
+/// A place of the same kind, of these.
+pub fn place_alike(place: usize, places: Range<usize>, rng: &mut Rng) -> usize {
+    let alike = places.filter(|other| kind(*other) == kind(place));
+    let alike: Vec<usize> = alike.collect();
+    alike[rng.below(alike.len() as u64) as usize]
+}
+
+/// The n-th element that is added to a key. No other one has it from which elements are moved to where it is.
+pub fn element(key: Key, n: u64) -> Element {
+    if kind(key).can_move() { key as u64 * ELEMENTS + n } else { n }
+}
+
+/// What a transaction is made of.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Something is done with one key.
+    Op(Op),
+    /// An element is moved from one key to another one, whose number is higher, so that it never comes back: the first of a queue, or of a pool this.
+    Move(Key, Key, Element),
+}
+
+impl Part {
+    /// The key from which something comes, or to which it is added.
+    fn key(&self) -> Key {
+        match self {
+            Part::Op(op) => op.key(),
+            Part::Move(from, ..) => *from,
+        }
+    }
+
+    fn adds(&self) -> bool {
+        matches!(self, Part::Op(Op::Add(..) | Op::Set(..)) | Part::Move(..))
+    }
+
+    /// What was done, by its reply.
+    fn told(&self, reply: &Reply) -> Vec<Op> {
+        let (from, to, element) = match self {
+            Part::Op(op) => return vec![told(op, reply)],
+            Part::Move(from, to, element) => (*from, *to, *element),
+        };
+        match told(&Op::Take(from, (kind(from) == Kind::Pool).then_some(element)), reply) {
+            Op::Take(from, Some(element)) => vec![Op::Take(from, Some(element)), Op::Add(to, element)],
+            not_found => vec![not_found],
+        }
+    }
+
+    /// What it may have done, if its reply was lost.
+    fn lost(&self) -> Vec<Op> {
+        match self {
+            // It is not known what was added.
+            Part::Op(Op::Add(key, _)) if kind(*key) == Kind::Counter => Vec::new(),
+            Part::Op(op @ (Op::Add(..) | Op::Set(..))) => vec![op.clone()],
+            Part::Op(Op::Take(key, _)) => vec![Op::Take(*key, None)],
+            Part::Op(_) => Vec::new(),
+            Part::Move(from, to, _) => vec![Op::Take(*from, None), Op::Bring(*to)],
+        }
+    }
 }
 
 /// A read of all that a key has.
@@ -226,7 +314,7 @@ pub fn told(op: &Op, reply: &Reply) -> Op {
         (Op::Add(key, _), reply) if kind(*key) == Kind::Counter => {
             Op::Add(*key, number(reply).expect("a number"))
         }
-        (Op::Add(..) | Op::Set(..), _) => op.clone(),
+        (Op::Add(..) | Op::Set(..) | Op::Bring(_), _) => op.clone(),
         (Op::Take(key, Some(element)), reply) => match number(reply) {
             Some(1) => op.clone(),
             _ => Op::Look(*key, *element, false),
@@ -282,7 +370,7 @@ pub struct Plan {
     /// As which it is sent.
     pub form: Form,
     /// What it does.
-    pub ops: Vec<Op>,
+    pub parts: Vec<Part>,
     /// What of [`SAME`] it does besides, to which key, before which of these.
     pub same: Vec<(usize, Key, usize)>,
     /// After which of these it does what of [`CLEAR`] to the key that was read.
@@ -320,16 +408,16 @@ pub enum Refusal {
 
 impl Plan {
     /// The commands, and of which part of the transaction each is.
-    fn commands(&self) -> Vec<(Option<&Op>, String)> {
+    fn commands(&self) -> Vec<(Option<&Part>, String)> {
         let mut commands = Vec::new();
-        for (at, op) in self.ops.iter().enumerate() {
+        for (at, part) in self.parts.iter().enumerate() {
             for (_, key, how) in self.same.iter().filter(|(before, ..)| *before == at) {
                 let name = self.shape.name(*key);
                 commands.extend(SAME[*how].iter().map(|command| (None, command.replace("KEY", &name))));
             }
-            commands.push((Some(op), self.shape.command(op)));
+            commands.push((Some(part), self.shape.command_of(part)));
             if let Some((_, how)) = self.clears.filter(|(after, _)| *after == at) {
-                let name = self.shape.name(op.key());
+                let name = self.shape.name(part.key());
                 commands.extend(CLEAR[how].iter().map(|command| (None, command.replace("KEY", &name))));
             }
         }
@@ -343,21 +431,14 @@ impl Plan {
 
     /// What it takes, if it clears a key and it is not known what that had.
     pub fn cleared(&self) -> Vec<Op> {
-        let cleared = self.clears.map(|(after, _)| self.ops[after].key());
-        let takes = cleared.map(|key| iter::repeat_n(Op::Take(key, None), ELEMENTS as usize));
+        let cleared = self.clears.map(|(after, _)| self.parts[after].key());
+        let takes = cleared.map(|key| iter::repeat_n(Op::Take(key, None), ELEMENTS_MAX));
         takes.into_iter().flatten().collect()
     }
 
     /// What it may have done, if its reply was lost.
     pub fn lost(&self) -> Vec<Op> {
-        let lost = |op: &Op| match op {
-            // It is not known what was added.
-            Op::Add(key, _) if kind(*key) == Kind::Counter => None,
-            Op::Add(..) | Op::Set(..) => Some(op.clone()),
-            Op::Take(key, _) => Some(Op::Take(*key, None)),
-            _ => None,
-        };
-        self.ops.iter().filter_map(lost).chain(self.cleared()).collect()
+        self.parts.iter().flat_map(Part::lost).chain(self.cleared()).collect()
     }
 
     pub fn write(&self, request: &mut Vec<u8>) {
@@ -369,14 +450,16 @@ impl Plan {
             write("ASKING");
         }
         match self.form {
-            Form::Single => match &self.ops[0] {
-                Op::Read(key, _) if kind(*key) == Kind::Stream => {
+            Form::Single => match &self.parts[0] {
+                Part::Op(Op::Read(key, _)) if kind(*key) == Kind::Stream => {
                     write(&format!("XREAD BLOCK {BLOCK_MS} STREAMS {} 0", self.shape.name(*key)));
                 }
-                Op::Take(key, _) if matches!(kind(*key), Kind::Queue | Kind::Ranking) => {
-                    let seconds = BLOCK_MS as f64 / 1000.0;
+                Part::Move(from, ..) if kind(*from) == Kind::Queue => {
+                    write(&format!("B{} {BLOCK_SECONDS}", commands[0]));
+                }
+                Part::Op(Op::Take(key, _)) if matches!(kind(*key), Kind::Queue | Kind::Ranking) => {
                     let word = if kind(*key) == Kind::Queue { "BLPOP" } else { "BZPOPMIN" };
-                    write(&format!("{word} {} {seconds}", self.shape.name(*key)));
+                    write(&format!("{word} {} {BLOCK_SECONDS}", self.shape.name(*key)));
                 }
                 _ => write(&commands[0]),
             },
@@ -395,7 +478,7 @@ impl Plan {
                 let keys: BTreeSet<&str> = words
                     .iter()
                     .flat_map(|words| match words[0] {
-                        "RENAME" | "COPY" => &words[1..3],
+                        "RENAME" | "COPY" | "LMOVE" | "SMOVE" => &words[1..3],
                         _ => &words[1..2],
                     })
                     .copied()
@@ -425,7 +508,7 @@ impl Plan {
         }
         let Some(reply) = next() else { return Answer::Lost };
         if let Some(refusal) = refusal {
-            assert!(is_error(&reply, "EXECABORT"), "{refusal:?}, and {:?}: {reply:?}", self.ops);
+            assert!(is_error(&reply, "EXECABORT"), "{refusal:?}, and {:?}: {reply:?}", self.parts);
             return Answer::Refused(refusal);
         }
         if let Some(refusal) = refused(&reply) {
@@ -434,34 +517,38 @@ impl Plan {
         if may_be_executed(&reply) {
             return Answer::Lost;
         }
-        let reply = match (self.form, &self.ops[0], reply) {
+        let reply = match (self.form, &self.parts[0], reply) {
             // Of XREAD, as XRANGE has it.
-            (Form::Single, Op::Read(key, _), Reply::Array(mut streams)) if kind(*key) == Kind::Stream => {
+            (Form::Single, Part::Op(Op::Read(key, _)), Reply::Array(mut streams))
+                if kind(*key) == Kind::Stream =>
+            {
                 let Some(Reply::Array(mut stream)) = streams.pop() else { panic!("{streams:?}") };
                 stream.pop().expect("its entries")
             }
-            (Form::Single, Op::Read(..), Reply::Map(mut streams)) => streams.pop().expect("its entries").1,
+            (Form::Single, Part::Op(Op::Read(..)), Reply::Map(mut streams)) => {
+                streams.pop().expect("its entries").1
+            }
             (.., reply) => reply,
         };
         let replies = match (self.form, &reply) {
             (Form::Single, reply) => slice::from_ref(reply),
             (_, Reply::Array(replies)) => replies,
             (Form::Multi, Reply::Null) => return Answer::Refused(Refusal::Changed),
-            (form, reply) => panic!("{form:?} {:?}: {reply:?}", self.ops),
+            (form, reply) => panic!("{form:?} {:?}: {reply:?}", self.parts),
         };
-        assert_eq!(replies.len(), commands.len(), "{:?}: {replies:?}", self.ops);
+        assert_eq!(replies.len(), commands.len(), "{:?}: {replies:?}", self.parts);
         let mut ops = Vec::new();
-        for (at, ((op, _), reply)) in commands.iter().zip(replies).enumerate() {
-            let Some(op) = op else { continue };
+        for (at, ((part, _), reply)) in commands.iter().zip(replies).enumerate() {
+            let Some(part) = part else { continue };
             if is_error(reply, "OOM") {
                 // EXEC has room for all that its commands come to, or for none, unless they only remove.
-                let adds = self.ops.iter().any(|op| matches!(op, Op::Add(..) | Op::Set(..)));
+                let adds = self.parts.iter().any(Part::adds);
                 assert!(matches!(self.form, Form::Script(_)) || !adds, "{commands:?}: {replies:?}");
                 continue;
             }
-            ops.push(told(op, reply));
+            ops.extend(part.told(reply));
             let clears =
-                self.clears.filter(|(after, _)| !self.expires() && std::ptr::eq(*op, &self.ops[*after]));
+                self.clears.filter(|(after, _)| !self.expires() && ptr::eq(*part, &self.parts[*after]));
             if let (Some((_, how)), Some(Op::Read(key, found))) = (clears, ops.last().cloned())
                 && !replies[at + 1..][..CLEAR[how].len()].iter().any(|reply| is_error(reply, ""))
             {

@@ -47,6 +47,8 @@ pub enum Op {
     Look(Key, Element, bool),
     /// An element was taken; `None`: there was none, or its reply was lost.
     Take(Key, Option<Element>),
+    /// An element was added of which it is not known which one it was, if it was executed: its reply was lost.
+    Bring(Key),
     /// The key's value was set.
     Set(Key, Element),
     /// This value was found, or none.
@@ -58,7 +60,7 @@ impl Op {
     pub fn key(&self) -> Key {
         match self {
             Op::Add(key, _) | Op::Read(key, _) | Op::Look(key, ..) => *key,
-            Op::Take(key, _) | Op::Set(key, _) | Op::Get(key, _) => *key,
+            Op::Take(key, _) | Op::Bring(key) | Op::Set(key, _) | Op::Get(key, _) => *key,
         }
     }
 }
@@ -219,7 +221,7 @@ pub fn check(history: &[Transaction], rule: impl Fn(Key) -> Rule) -> Result<(), 
                 continue;
             }
             let (key, look, found) = match op {
-                Op::Add(..) | Op::Set(..) | Op::Take(..) => continue,
+                Op::Add(..) | Op::Set(..) | Op::Take(..) | Op::Bring(..) => continue,
                 Op::Read(key, found) => (key, None, found.iter().copied().collect::<BTreeSet<_>>()),
                 Op::Look(key, element, is_there) => {
                     (key, Some(*element), is_there.then_some(*element).into_iter().collect())
@@ -329,6 +331,21 @@ struct Found {
     chains: Chains,
 }
 
+/// Elements of a key that somebody has added whose reply was lost.
+#[derive(Default)]
+struct Brought {
+    times: usize,
+    found: BTreeSet<Element>,
+}
+
+impl Brought {
+    /// Whether this may be one of them, besides those that were found so far.
+    fn may_be(&mut self, element: Element) -> bool {
+        self.found.insert(element);
+        self.found.len() <= self.times
+    }
+}
+
 /// Checks what each read tells by itself.
 fn look_at_reads(
     history: &[Transaction],
@@ -336,6 +353,12 @@ fn look_at_reads(
     rule: impl Fn(Key) -> Rule,
 ) -> Result<Found, String> {
     let mut found = Found { all: BTreeSet::new(), orders: BTreeMap::new(), chains: Chains::default() };
+    let mut brought: BTreeMap<Key, Brought> = BTreeMap::new();
+    for op in history.iter().flat_map(|transaction| &transaction.ops) {
+        if let Op::Bring(key) = op {
+            brought.entry(*key).or_default().times += 1;
+        }
+    }
     for (at, transaction) in history.iter().enumerate() {
         // What it has added so far, or what it has set last.
         let mut own: BTreeMap<Key, Vec<Element>> = BTreeMap::new();
@@ -351,6 +374,7 @@ fn look_at_reads(
                     continue;
                 }
                 Op::Take(_, None) if transaction.ended.is_none() => continue,
+                Op::Bring(_) => continue,
                 Op::Read(key, there) => (*key, there.clone()),
                 Op::Look(key, element, is_there) => {
                     (*key, is_there.then_some(*element).into_iter().collect())
@@ -372,6 +396,7 @@ fn look_at_reads(
             for element in &there {
                 match adders.get(&key).and_then(|adders| adders.get(element)) {
                     None if rule(key) == Rule::Counted => {}
+                    None if brought.get_mut(&key).is_some_and(|brought| brought.may_be(*element)) => {}
                     None => return Err(format!("nobody has added what {transaction:?} finds")),
                     Some(adder) if *adder == at && !own.contains(element) => {
                         return Err(format!("{transaction:?} finds what it adds later"));
@@ -482,12 +507,12 @@ mod tests {
         .collect()
     }
 
-    /// Key 0 is ordered, 9 counts, 7 is a queue, 8 a pool, others are not ordered.
+    /// Key 0 is ordered, 9 counts, 7 is a queue, 8 and 18 are pools, others are not ordered.
     fn rule(key: Key) -> Rule {
         match key {
             0 => Rule::Ordered,
             7 => Rule::Queue,
-            8 => Rule::Pool,
+            8 | 18 => Rule::Pool,
             9 => Rule::Counted,
             _ => Rule::Unordered,
         }
@@ -591,6 +616,28 @@ mod tests {
         no_order(&[(3, 4, add), (1, 2, take)]);
         no_order(&[(1, 9, add), (1, 2, found), (3, 4, none), (5, 6, take)]);
         no_order(&[(1, 2, add), (3, 4, &[Look(8, 1, false)]), (5, 6, take)]);
+    }
+
+    #[test]
+    fn what_is_moved_has_an_order() {
+        let add = &[Add(8, 1)][..];
+        let moved = &[Take(8, Some(1)), Add(18, 1)][..];
+        let (before, after) = ([Read(8, vec![1]), Read(18, vec![])], [Read(8, vec![]), Read(18, vec![1])]);
+        assert_eq!(told(&[(1, 2, add), (3, 4, &before), (5, 6, moved), (7, 8, &after)]), "");
+        // It is at neither place, or at both.
+        let both = [Read(8, vec![1]), Read(18, vec![1])];
+        let neither = [Read(8, vec![]), Read(18, vec![])];
+        for found in [both, neither] {
+            assert!(told(&[(1, 2, add), (3, 6, moved), (4, 5, &found)]).starts_with("no order"));
+        }
+        // If it is not known whether it was, nor what, it may be at the one place or the other.
+        let lost = &[Take(8, None), Bring(18)][..];
+        for found in [&before, &after] {
+            assert_eq!(told(&[(1, 2, add), (3, 0, lost), (4, 5, found)]), "");
+        }
+        assert!(told(&[(1, 2, add), (4, 5, &after)]).starts_with("nobody has added"));
+        let two = [Read(18, vec![1, 2])];
+        assert!(told(&[(1, 2, add), (3, 0, lost), (4, 5, &two)]).starts_with("nobody has added"));
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl Takes {
             Op::Look(_, element, false) => (Some(*element), &[][..]),
             Op::Take(_, None) if transaction.ended.is_some() => (None, &[][..]),
             Op::Take(_, Some(element)) => {
-                graph.add(adders.expect("it was added")[element], at, Why::Found);
+                let adder = adders.and_then(|adders| adders.get(element));
+                adder.into_iter().for_each(|adder| graph.add(*adder, at, Why::Found));
                 return Ok(());
             }
             _ => return Ok(()),
