@@ -320,7 +320,8 @@ impl Run<'_, '_, '_> {
     fn resume(&mut self) {
         self.turn.resume();
         self.resumed = self.turn.now();
-        self.is_let_in = false;
+        // What others have written has taken the room that there was, unless it has kept some.
+        self.is_let_in = self.txn.keeps_room();
     }
 
     /// Whether it can unlock what it has locked, as if it had not begun.

@@ -129,13 +129,26 @@ fn a_log_that_has_failed_is_told_before_anybody_writes() {
 /// What a script has begun it ends, as long as it writes no more than a small batch.
 #[test]
 fn a_full_log_stops_no_script_half_way() {
+    full_log_stops_script(0);
+}
+
+/// Nor if others have run meanwhile.
+#[test]
+fn a_full_log_stops_no_slow_script_half_way() {
+    full_log_stops_script(200_000);
+}
+
+/// Executes a script with so many turns of a loop between two writes, until it is refused for long.
+fn full_log_stops_script(turns: u32) {
     let mut world = World::start(&SimIo::new(1), &options(16), &[]).expect("the power is on");
-    let script = "redis.call('set', KEYS[1], 1) redis.call('set', KEYS[2], ARGV[1]) return 2";
+    let script = format!(
+        "redis.call('set', KEYS[1], 1) for turn = 1, {turns} do end redis.call('set', KEYS[2], ARGV[1]) return 2"
+    );
     for n in 0..1000 {
         let keys = ["first", "second"].map(|key| format!("{key}{n}"));
         let value = "x".repeat(1000 + n * 37 % 20_000);
         let (reply, _) =
-            world.call(&["eval", script, "2", &keys[0], &keys[1], &value]).expect("the power is on");
+            world.call(&["eval", &script, "2", &keys[0], &keys[1], &value]).expect("the power is on");
         let (found, _) = world.call(&["exists", &keys[0], &keys[1]]).expect("the power is on");
         world.store().log().commit_once().expect("a full log is no failure");
         if reply == Reply::Int(2) {

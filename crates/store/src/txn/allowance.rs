@@ -52,6 +52,21 @@ impl<'s> Allowance<'s> {
         self.reservation.release(u64::MAX);
     }
 
+    /// Reserves what needs no reservation as long as nobody else writes, as far as there is room. It may use what is kept back for removals, since
+    /// what was begun is to come to its end.
+    pub fn keep_small(&mut self) {
+        let more = batch_len(SMALL_BYTES).saturating_sub(self.reservation.bytes());
+        if more > 0 {
+            // Without room it is refused when it wants some.
+            let _ = self.reservation.add(more, Purpose::Remove);
+        }
+    }
+
+    /// Whether it has.
+    pub fn keeps_small(&self) -> bool {
+        self.reservation.bytes() >= batch_len(SMALL_BYTES)
+    }
+
     /// Adds what is wanted besides, without waiting; whether there is room.
     pub fn add(&mut self, bytes: usize) -> bool {
         self.reservation.add(batch_len(bytes), self.purpose).is_ok()

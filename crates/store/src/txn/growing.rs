@@ -44,9 +44,18 @@ impl Txn<'_> {
         !self.has_turn() && self.locks.is_wanted()
     }
 
-    /// Says that what is locked, now or later, may be so for long, before others of this thread run.
+    /// Says that what is locked, now or later, may be so for long, before others of this thread run. If it has written something, it has room for a
+    /// small batch from then on, whatever others write meanwhile, unless there is none at all.
     pub fn hold_long(&mut self) {
         self.locks.hold_long();
+        if !self.batch.is_empty() {
+            self.allowance.keep_small();
+        }
+    }
+
+    /// Whether it has room for a small batch, whatever others write.
+    pub fn keeps_room(&self) -> bool {
+        self.allowance.keeps_small()
     }
 
     /// Whether what is locked may be so for long.
