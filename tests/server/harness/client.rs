@@ -28,21 +28,24 @@ impl Client {
 
     /// Sends a command, words separated by spaces, and returns the reply.
     pub fn call(&mut self, command: &str) -> Reply {
-        let args: Vec<&str> = command.split_whitespace().collect();
-        self.call_args(&args)
+        self.try_call(command).expect("the server answers")
     }
 
     /// Sends a command and returns the reply.
     pub fn call_args<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Reply {
-        let mut request = Vec::new();
-        write_command(&mut request, args);
-        self.send(&request);
-        self.reply()
+        self.try_call_args(args).expect("the server answers")
     }
 
     /// Sends a command, words separated by spaces, and returns the reply, or `None` if the server closes the connection.
     pub fn try_call(&mut self, command: &str) -> Option<Reply> {
-        self.try_send(format!("{command}\r\n").as_bytes()).ok()?;
+        self.try_call_args(&command.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// Sends a command and returns the reply, or `None` if the server closes the connection.
+    pub fn try_call_args<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Option<Reply> {
+        let mut request = Vec::new();
+        write_command(&mut request, args);
+        self.try_send(&request).ok()?;
         self.try_reply()
     }
 

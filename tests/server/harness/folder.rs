@@ -35,6 +35,21 @@ impl Folder {
         fs::read(self.join(name)).unwrap_or_else(|e| panic!("read {name}: {e}"))
     }
 
+    /// The files below a folder in it, in order.
+    pub fn files(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.join(name)).unwrap_or_else(|e| panic!("read {name}: {e}"));
+        let mut files = Vec::new();
+        for entry in entries.map(|entry| entry.expect("an entry")) {
+            let name = format!("{name}/{}", entry.file_name().display());
+            match entry.file_type().expect("it is known").is_dir() {
+                true => files.extend(self.files(&name)),
+                false => files.push(name),
+            }
+        }
+        files.sort_unstable();
+        files
+    }
+
     /// Overwrites a part of a file.
     pub fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) {
         let file = fs::OpenOptions::new().write(true).open(self.join(name));

@@ -1,4 +1,4 @@
-//! Servers of a set are killed, stopped, emptied, added, removed and told to lead, at random, while clients write: nothing acknowledged is lost,
+//! Servers of a set are killed, stopped, emptied, damaged, added, removed and told to lead, at random, while clients write: nothing acknowledged is lost,
 //! what is read of a leader is not out of date, what is read of another one never goes back, and in the end all have the same.
 //!
 //! `HOLDFAST_REPLICA_SET_SECONDS=600` runs the long form, `HOLDFAST_SEED=n` with the choices of another run (but not its moments).
@@ -27,6 +27,8 @@ const KEYS: usize = 2;
 const TIMEOUT: &str = "500";
 /// How long a server is stopped, or does not run, at most.
 const AWAY_MS: u64 = 1500;
+/// Bytes at the beginning of a file some of which are damaged.
+const DAMAGED_WITHIN: u64 = 1 << 18;
 /// Reads of a server by one connection.
 const READS: usize = 300;
 
@@ -51,6 +53,8 @@ pub struct Ailing<'s> {
     /// Until when they do not run, and their folders.
     ended: BTreeMap<usize, (Instant, Folder)>,
     change: Option<Change>,
+    /// One whose data were damaged, of which it may not know yet.
+    damaged: Option<usize>,
     /// What was done.
     counts: BTreeMap<&'static str, u32>,
 }
@@ -61,7 +65,8 @@ impl<'s> Ailing<'s> {
         let members: BTreeSet<usize> = (0..set.servers.len()).collect();
         let more = more.iter().map(|word| (*word).to_owned()).collect();
         let (stopped, ended, counts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut ailing = Ailing { set, sockets, more, rng, members, stopped, ended, change: None, counts };
+        let (change, damaged) = (None, None);
+        let mut ailing = Ailing { set, sockets, more, rng, members, stopped, ended, change, damaged, counts };
         ailing.members.clone().into_iter().for_each(|at| ailing.start_new(at));
         ailing
     }
@@ -156,11 +161,22 @@ impl<'s> Ailing<'s> {
                 }
             }
             // One that has lost its data gets them only while all others are there, as those do that are new.
-            4 if away_count == 0 && self.change.is_none() && self.is_whole() => {
+            4 if away_count == 0
+                && self.change.is_none()
+                && self.damaged.is_none_or(|damaged| damaged == at)
+                && self.is_whole() =>
+            {
                 let folder = self.set.kill(at);
-                fs::remove_dir_all(folder.join("data")).expect("its data are removed");
+                if self.rng.one_in(3) {
+                    fs::remove_dir_all(folder.join("data")).expect("its data are removed");
+                    self.damaged = None;
+                    self.count("emptied");
+                } else {
+                    self.damage(&folder);
+                    self.damaged = Some(at);
+                    self.count("damaged");
+                }
                 self.start_in(at, folder);
-                self.count("emptied");
             }
             5 if self.change.is_none() => {
                 let count = self.members.len();
@@ -169,6 +185,21 @@ impl<'s> Ailing<'s> {
             }
             _ => {}
         }
+    }
+
+    /// Overwrites some bytes of what a server has.
+    fn damage(&mut self, folder: &Folder) {
+        let len = |file: &String| fs::metadata(folder.join(file)).expect("its length").len();
+        // Without what says of which set it is, a server does not start.
+        let may_be = |file: &String| len(file) > 0 && file != "data/replica-set";
+        let files: Vec<String> = folder.files("data").into_iter().filter(may_be).collect();
+        let file = &files[self.rng.below(files.len() as u64) as usize];
+        let len = len(file);
+        let count = [1, 1 << 12, 1 << 16][self.rng.below(3) as usize].min(len);
+        // Most is written at the beginning of a file.
+        let offset = self.rng.below((len - count + 1).min(DAMAGED_WITHIN));
+        folder.write_at(file, offset, &vec![0xA5; count as usize]);
+        println!("damaged: {file} from {offset} on, {count} bytes");
     }
 
     /// Has those go on whose time has come, or all.
@@ -205,6 +236,7 @@ impl<'s> Ailing<'s> {
             },
             Change::Remove(at) if role(at).is_none() => {
                 self.members.remove(&at);
+                self.damaged.take_if(|damaged| *damaged == at);
                 self.sockets.lock().expect("no test has failed").remove(&self.port(at));
                 self.stopped.remove(&at);
                 if self.ended.remove(&at).is_none() {

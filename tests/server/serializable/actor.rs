@@ -3,10 +3,9 @@
 use super::{
     ELEMENTS,
     history::{Element, Key, Op, Transaction},
-    plan::{
-        Answer, CLEAR, Form, Kind, Part, Plan, Refusal, SAME, Shape, element, kind, may_be_executed,
-        place_alike, read, refused, told,
-    },
+    keys::{Kind, Shape, element, kind, place_alike},
+    part::{Part, read, told},
+    plan::{Answer, CLEAR, Form, Plan, Refusal, SAME, may_be_executed, refused},
 };
 use crate::harness::{
     Client, EndOnDrop, Rng, bulk, is_error, items, text, wait_until,
@@ -63,6 +62,16 @@ pub struct Common<'s> {
     pub is_over: AtomicBool,
 }
 
+impl Common<'_> {
+    /// A server's port and socket.
+    pub fn any_server(&self, rng: &mut Rng) -> (u16, String) {
+        let sockets = self.sockets.lock().expect("no test has failed");
+        let nth = rng.below(sockets.len() as u64) as usize;
+        let (port, socket) = sockets.iter().nth(nth).expect("there are servers");
+        (*port, socket.clone())
+    }
+}
+
 /// What a client does.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
@@ -105,7 +114,6 @@ impl Link {
 
     fn call(&mut self, command: &str) -> Option<Reply> {
         let mut request = Vec::new();
-        // As arguments: an inline command is not as long as some are.
         write_command(&mut request, &command.split_whitespace().collect::<Vec<_>>());
         self.client.try_send(&request).ok()?;
         self.reply()
@@ -158,6 +166,17 @@ impl<'c> Actor<'c> {
         }
     }
 
+    /// What takes an element of one of two keys, if they are such that the first one tells.
+    fn take_any(&mut self) -> Part {
+        let place = self.place();
+        let other = place_alike(place, self.common.shape.places_of(self.part), &mut self.rng);
+        let keys = [place, other].map(|place| self.key(place));
+        match kind(keys[0]) {
+            Kind::Queue | Kind::Ranking if keys[0] != keys[1] => Part::TakeAny(keys),
+            _ => Part::Op(self.take()),
+        }
+    }
+
     /// What moves an element from a key to a later one, if elements of it are moved; else what takes one.
     fn move_(&mut self) -> Part {
         let place = self.place();
@@ -202,10 +221,11 @@ impl<'c> Actor<'c> {
     }
 
     fn any_part(&mut self) -> Part {
-        match self.rng.below(8) {
-            0 | 1 if self.role.writes => Part::Op(self.add()),
-            2 if self.role.writes => Part::Op(self.take()),
-            3 if self.role.writes => self.move_(),
+        match self.rng.below(16) {
+            0..4 if self.role.writes => Part::Op(self.add()),
+            4 | 5 if self.role.writes => Part::Op(self.take()),
+            6 if self.role.writes => self.take_any(),
+            7 if self.role.writes => self.move_(),
             _ => Part::Op(self.read()),
         }
     }
@@ -284,9 +304,7 @@ impl<'c> Actor<'c> {
     }
 
     fn any_server(&mut self) -> u16 {
-        let sockets = self.common.sockets.lock().expect("no test has failed");
-        let nth = self.rng.below(sockets.len() as u64) as usize;
-        *sockets.keys().nth(nth).expect("there are servers")
+        self.common.any_server(&mut self.rng).0
     }
 
     /// A connection to a server that leads, or to any if it may be any.

@@ -75,7 +75,9 @@ impl<N: Copy> Move<N> {
                 }
                 let port = text(&items(&target.try_call("CONFIG GET port")?)[1]);
                 // A failure of the other node is one that comes again.
-                source.try_call(&format!("MIGRATE 127.0.0.1 {port} \"\" 0 1000 KEYS {}", keys.join(" ")))?;
+                let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "1000", "KEYS"];
+                let keys = keys.iter().map(String::as_str);
+                source.try_call_args(&migrate.into_iter().chain(keys).collect::<Vec<_>>())?;
             }
             Step::End => return Some(self.tell(target, &format!("NODE {to}"))? == ok()),
             Step::Refused => return Some(self.tell(target, "STABLE")? == ok()),

@@ -1,14 +1,17 @@
 //! Clients execute transactions at random on keys that they share, by each of the ways that there are: single commands, pipelines, MGET, MULTI, WATCH
 //! and scripts, on keys in and out of memory. What they have found must have an order ([`history`]), whatever happens to their servers meanwhile: to
 //! one, which is killed, or which another process takes over from; to a replica of a real Redis, which is read, too; to a replica set, whose
-//! servers fail, and of which those that follow are read, too; to a cluster, whose slots move ([`cluster`]). Disks are full at times, and some clients
-//! keep what they have read until they are told that it has changed.
+//! servers fail, and of which those that follow are read, too; to a cluster, whose slots move ([`cluster`]). Disks are full at times, an operator
+//! does this and that, and some clients keep what they have read until they are told that it has changed.
 //!
 //! `HOLDFAST_SERIALIZABLE_SECONDS=600` runs the long form, `HOLDFAST_SEED=n` with the choices of another run (but not its moments).
 
 mod actor;
 mod cluster;
 mod history;
+mod keys;
+mod operator;
+mod part;
 mod plan;
 
 use crate::{
@@ -18,7 +21,8 @@ use crate::{
 };
 use actor::{Actor, CACHE, Common, READER, READING_CACHE, Role, WRITER, drive_out};
 use history::Transaction;
-use plan::{Shape, kind};
+use keys::{Shape, kind};
+use operator::operate;
 use std::{
     sync::{
         Mutex,
@@ -109,11 +113,13 @@ struct Scene<'s> {
     has_tags: bool,
     /// Whether the servers have less room than they may need.
     gets_full: bool,
+    /// Whether an operator does this and that with them.
+    has_operator: bool,
 }
 
 impl<'s> Scene<'s> {
     fn new(sockets: &'s Sockets, roles: &'s [(Role, u64)]) -> Scene<'s> {
-        Scene { sockets, roles, has_tags: false, gets_full: false }
+        Scene { sockets, roles, has_tags: false, gets_full: false, has_operator: true }
     }
 }
 
@@ -134,7 +140,7 @@ impl<F: FnMut(&mut Rng)> Ail for F {
 
 /// A history, to whose servers something happens meanwhile.
 fn run(
-    Scene { sockets, roles, has_tags, gets_full }: Scene,
+    Scene { sockets, roles, has_tags, gets_full, has_operator }: Scene,
     length: Duration,
     rng: &mut Rng,
     mut ail: impl Ail,
@@ -158,6 +164,10 @@ fn run(
         let _end = EndOnDrop(&common.is_over);
         let other = Rng(rng.draw());
         scope.spawn(|| drive_out(&common, other));
+        if has_operator {
+            let rng = Rng(rng.draw());
+            scope.spawn(|| operate(&common, rng));
+        }
         for actor in &mut actors {
             scope.spawn(|| actor.run());
         }
@@ -232,7 +242,9 @@ fn transactions_have_an_order() {
         let ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
             if rng.one_in(2) {
-                return server.as_ref().expect("it runs").upgrade();
+                // While clients are paused, none takes over.
+                server.as_ref().expect("it runs").try_upgrade();
+                return;
             }
             let folder = server.take().expect("it runs").kill();
             server = Some(start(folder, rng));
@@ -265,7 +277,8 @@ fn transactions_of_a_replica_have_an_order() {
         };
         // A Redis forgets who has waited for what it reads.
         let roles = [(WRITER, CLIENTS), (READER, READERS), (READING_CACHE, CACHES)];
-        run(Scene::new(&sockets, &roles), length, rng, ail)
+        // What it has no room for, a Redis leaves half done.
+        run(Scene { has_operator: false, ..Scene::new(&sockets, &roles) }, length, rng, ail)
     });
 }
 
