@@ -305,11 +305,12 @@ impl Tracking {
         }
         for part in &self.parts {
             let mut part = part.lock().expect("no holder panics");
-            let gone: Vec<Arc<[u8]>> =
-                part.list.iter().filter(|(key, _)| have_gone(key)).map(|(key, _)| key.clone()).collect();
-            for key in gone {
-                let place = part.places[&key];
-                let (_, clients) = part.remove(place);
+            // From the end: what takes the place of one that is removed was looked at.
+            let places: Vec<usize> =
+                (0..part.list.len()).rev().filter(|place| have_gone(&part.list[*place].0)).collect();
+            let gone: Vec<_> = places.into_iter().map(|place| part.remove(place)).collect();
+            drop(part);
+            for (key, clients) in gone {
                 self.count_removed(&clients);
                 self.send(push, &key, &clients, None, 0);
             }

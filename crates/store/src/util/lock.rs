@@ -108,7 +108,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, debug_assertions))]
 mod tests {
     use super::*;
 

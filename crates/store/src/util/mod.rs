@@ -1,4 +1,4 @@
-//! What any store could have: threads, what the processor does for us. Uses nothing of the store.
+//! What any store could have: threads, a lock, what the processor does for us. Uses nothing of the store.
 
 pub mod background;
 pub mod lock;
