@@ -72,7 +72,7 @@ impl Event {
     /// The event that something is which the store did by itself, if it is one.
     pub fn of_change(push: &Push, change: &Change) -> Option<Event> {
         let (class, name) = match change.kind {
-            ChangeKind::Written => return None,
+            ChangeKind::Written | ChangeKind::Regrouped => return None,
             ChangeKind::Added => (Class::NEW, "new"),
             ChangeKind::Expired => (Class::EXPIRED, "expired"),
             ChangeKind::Evicted => (Class::EVICTED, "evicted"),

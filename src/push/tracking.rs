@@ -68,7 +68,9 @@ impl Changed {
             ChangeKind::Expired | ChangeKind::Evicted | ChangeKind::FieldsExpired => {
                 Some(Changed { key: change.key, by: None })
             }
-            ChangeKind::Added | ChangeKind::LastFieldExpired | ChangeKind::Missed => None,
+            ChangeKind::Added | ChangeKind::LastFieldExpired | ChangeKind::Missed | ChangeKind::Regrouped => {
+                None
+            }
         }
     }
 }

@@ -16,6 +16,8 @@ use std::{
 pub enum ChangeKind {
     /// It, or its value, or its expiry was changed, or it was removed, by the transaction's will.
     Written,
+    /// Of a stream, the groups were changed, or what they were given: nobody who reads or watches it is told of that.
+    Regrouped,
     /// It was not there before.
     Added,
     /// It had expired and was removed.
@@ -54,7 +56,7 @@ impl ChangeFilter {
 
     pub(crate) fn has(self, kind: ChangeKind) -> bool {
         let bits = match kind {
-            ChangeKind::Written => ChangeFilter::WRITTEN,
+            ChangeKind::Written | ChangeKind::Regrouped => ChangeFilter::WRITTEN,
             ChangeKind::Added => ChangeFilter::ADDED,
             ChangeKind::Expired | ChangeKind::FieldsExpired | ChangeKind::LastFieldExpired => {
                 ChangeFilter::EXPIRED | ChangeFilter::WRITTEN

@@ -14,7 +14,7 @@ use crate::{
         redo_max,
     },
     format::entry_word::Type,
-    partition::{Found, observers::Notify},
+    partition::{Found, changes::ChangeKind, observers::Notify},
 };
 use holdfast_heap::{Arena, Full, Tx};
 
@@ -227,7 +227,10 @@ impl Txn<'_> {
         if self.batch.tx.writes() != before {
             match notify {
                 Notify::All => self.written(target),
-                Notify::Queued | Notify::None => self.note(target, notify),
+                Notify::Queued | Notify::None => {
+                    self.note(target, notify);
+                    self.changes.add(ChangeKind::Regrouped, target.db, target.key);
+                }
             }
         }
         Ok(Some(result?))

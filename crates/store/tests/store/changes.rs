@@ -66,6 +66,22 @@ fn who_follows_is_told_what_nobody_takes() {
     assert_eq!(told.lock().expect("no panics").len(), 1);
 }
 
+/// Who moves a key to another server must know of it, though nobody who watches the key is told.
+#[test]
+fn what_is_done_to_groups_is_told_apart_from_writes() {
+    let store = store();
+    let db = store.database(0);
+    let mut txn = store.begin_keys([&b"stream"[..]]);
+    txn.stream_add_group(db, b"stream", b"group", None, None, true).expect("room");
+    txn.commit();
+    store.want_changes(ChangeFilter::WRITTEN);
+    let mut txn = store.begin_keys([&b"stream"[..]]);
+    txn.stream_add_consumer(db, b"stream", b"group", b"consumer").expect("room");
+    assert_eq!(txn.take_changes(), [change(ChangeKind::Regrouped, 0, "stream")]);
+    assert!(txn.stream_remove_group(db, b"stream", b"group").expect("room"));
+    assert_eq!(txn.take_changes(), [change(ChangeKind::Regrouped, 0, "stream")]);
+}
+
 /// What a difference reads is looked for by its members, and so by looks at its keys, of which the difference will tell.
 #[test]
 fn a_look_for_what_is_not_in_memory_tells_nothing() {
