@@ -177,6 +177,14 @@ impl<'c> Actor<'c> {
         }
     }
 
+    /// What gives an entry of a stream to its group.
+    fn deliver(&mut self) -> Part {
+        let places = self.common.shape.places_of(self.part);
+        let streams: Vec<usize> = places.filter(|place| kind(*place) == Kind::Stream).collect();
+        let place = streams[self.rng.below(streams.len() as u64) as usize];
+        Part::Deliver(self.key(place))
+    }
+
     /// What moves an element from a key to a later one, if elements of it are moved; else what takes one.
     fn move_(&mut self) -> Part {
         let place = self.place();
@@ -226,6 +234,7 @@ impl<'c> Actor<'c> {
             4 | 5 if self.role.writes => Part::Op(self.take()),
             6 if self.role.writes => self.take_any(),
             7 if self.role.writes => self.move_(),
+            8 if self.role.writes => self.deliver(),
             _ => Part::Op(self.read()),
         }
     }

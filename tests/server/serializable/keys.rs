@@ -136,6 +136,17 @@ impl Shape {
     }
 }
 
+/// Added to the number of a stream: what its group was not given yet is as a queue of its own.
+const UNDELIVERED: Key = 13 << 32;
+
+pub fn undelivered(stream: Key) -> Key {
+    stream + UNDELIVERED
+}
+
+pub fn rule(key: Key) -> Rule {
+    if key < UNDELIVERED { kind(key).rule() } else { Rule::Queue }
+}
+
 pub fn kind(key: Key) -> Kind {
     KINDS[key % KINDS.len()]
 }

@@ -21,7 +21,7 @@ use crate::{
 };
 use actor::{Actor, CACHE, Common, READER, READING_CACHE, Role, WRITER, drive_out};
 use history::Transaction;
-use keys::{Shape, kind};
+use keys::{Shape, rule};
 use operator::operate;
 use std::{
     sync::{
@@ -193,7 +193,7 @@ fn check(mut history: impl FnMut(Duration, &mut Rng) -> Vec<Transaction>) {
         let ops: usize = history.iter().map(|transaction| transaction.ops.len()).sum();
         let lost = history.iter().filter(|transaction| transaction.ended.is_none()).count();
         println!("{} transactions of {ops} parts, {lost} of which were not answered", history.len());
-        if let Err(why) = history::check(&history, |key| kind(key).rule()) {
+        if let Err(why) = history::check(&history, rule) {
             panic!("{why}");
         }
     }

@@ -5,7 +5,7 @@ use crate::harness::{Client, EndOnDrop, Rng};
 use std::{sync::atomic::Ordering::Relaxed, thread, time::Duration};
 
 /// What is done together, on one connection, each as often as the others.
-const OPERATIONS: [&[&str]; 17] = [
+const OPERATIONS: [&[&str]; 15] = [
     &["CLIENT PAUSE 50 WRITE"],
     &["CLIENT PAUSE 50 ALL"],
     &["CLIENT PAUSE 3000 WRITE", "CLIENT UNPAUSE"],
@@ -20,8 +20,6 @@ const OPERATIONS: [&[&str]; 17] = [
     &["CONFIG SET compression lz4"],
     &["CONFIG SET compression zstd"],
     &["CONFIG SET tracking-table-max-keys 5"],
-    &["CONFIG SET busy-reply-threshold 20"],
-    &["CONFIG SET busy-reply-threshold 5000"],
     // What is in the one database is as good as in the other one as long as nobody looks.
     &["MULTI", "SWAPDB 0 1", "SWAPDB 0 1", "EXEC"],
 ];

@@ -2,7 +2,7 @@
 
 use super::{
     history::{Element, Key, Op},
-    keys::{Kind, Shape, kind},
+    keys::{Kind, Shape, kind, undelivered},
 };
 use crate::harness::{items, number, text};
 use holdfast_resp::Reply;
@@ -19,6 +19,8 @@ pub enum Part {
     Move(Key, Key, Element),
     /// An element is taken from the first of two keys that has one.
     TakeAny([Key; 2]),
+    /// The next entry of a stream is given to a consumer of its group.
+    Deliver(Key),
 }
 
 impl Part {
@@ -28,6 +30,7 @@ impl Part {
             Part::Op(op) => op.key(),
             Part::Move(from, ..) => *from,
             Part::TakeAny([first, _]) => *first,
+            Part::Deliver(stream) => *stream,
         }
     }
 
@@ -38,7 +41,19 @@ impl Part {
     /// What was done, by its reply. `waits`: until there was something.
     pub fn told(&self, reply: &Reply, waits: bool) -> Vec<Op> {
         match self {
-            Part::Op(op) => vec![told(op, reply)],
+            Part::Op(op) => both(told(op, reply)),
+            Part::Deliver(stream) => {
+                let stream = undelivered(*stream);
+                match reply {
+                    // There is no group yet.
+                    Reply::Error(why) if why.starts_with(b"NOGROUP") => Vec::new(),
+                    Reply::Null => vec![Op::Take(stream, None)],
+                    reply => {
+                        let entry = &items(&items(&items(reply)[0])[1])[0];
+                        vec![told(&Op::Take(stream, None), &items(&items(entry)[1])[1])]
+                    }
+                }
+            }
             Part::Move(from, to, element) => {
                 match told(&Op::Take(*from, (kind(*from) == Kind::Pool).then_some(*element)), reply) {
                     Op::Take(from, Some(element)) => {
@@ -69,12 +84,21 @@ impl Part {
         match self {
             // It is not known what was added.
             Part::Op(Op::Add(key, _)) if kind(*key) == Kind::Counter => Vec::new(),
-            Part::Op(op @ (Op::Add(..) | Op::Set(..))) => vec![op.clone()],
+            Part::Op(op @ (Op::Add(..) | Op::Set(..))) => both(op.clone()),
             Part::Op(Op::Take(key, _)) => vec![Op::Take(*key, None)],
             Part::Op(_) => Vec::new(),
             Part::Move(from, to, _) => vec![Op::Take(*from, None), Op::Bring(*to)],
             Part::TakeAny(keys) => keys.map(|key| Op::Take(key, None)).to_vec(),
+            Part::Deliver(stream) => vec![Op::Take(undelivered(*stream), None)],
         }
+    }
+}
+
+/// What is added to a stream is also there for its group.
+fn both(op: Op) -> Vec<Op> {
+    match op {
+        Op::Add(key, n) if kind(key) == Kind::Stream => vec![op, Op::Add(undelivered(key), n)],
+        op => vec![op],
     }
 }
 
@@ -153,6 +177,17 @@ impl Shape {
                     _ => format!("ZMPOP 2 {first} {second} MIN"),
                 }
             }
+            Part::Deliver(stream) => {
+                format!("XREADGROUP GROUP group consumer COUNT 1 STREAMS {} >", self.name(*stream))
+            }
+        }
+    }
+
+    /// What comes before it in its transaction.
+    pub fn command_before(self, part: &Part) -> Option<String> {
+        match part {
+            Part::Deliver(stream) => Some(format!("XGROUP CREATE {} group 0 MKSTREAM", self.name(*stream))),
+            _ => None,
         }
     }
 
@@ -172,6 +207,7 @@ impl Shape {
                 let [first, second] = keys.map(|key| self.name(key));
                 format!("{word} {first} {second} {BLOCK_SECONDS}")
             }
+            Part::Deliver(_) => command.replace("COUNT 1", &format!("COUNT 1 BLOCK {BLOCK_MS}")),
             _ => command,
         }
     }

@@ -109,6 +109,8 @@ impl Plan {
                 let name = self.shape.name(*key);
                 commands.extend(SAME[*how].iter().map(|command| (None, command.replace("KEY", &name))));
             }
+            let before = self.shape.command_before(part).filter(|_| !matches!(self.form, Form::Single));
+            commands.extend(before.map(|command| (None, command)));
             commands.push((Some(part), self.shape.command_of(part)));
             if let Some((_, how)) = self.clears.filter(|(after, _)| *after == at) {
                 let name = self.shape.name(part.key());
@@ -162,6 +164,8 @@ impl Plan {
                     .flat_map(|words| match words[0] {
                         "RENAME" | "COPY" | "LMOVE" | "SMOVE" => &words[1..3],
                         "LMPOP" | "ZMPOP" => &words[2..4],
+                        "XGROUP" => &words[2..3],
+                        "XREADGROUP" => &words[words.len() - 2..words.len() - 1],
                         _ => &words[1..2],
                     })
                     .copied()
@@ -258,5 +262,8 @@ pub fn refused(reply: &Reply) -> Option<Refusal> {
 
 /// Whether a server does not execute commands, or not any more: whatever was sent may have been executed.
 pub fn may_be_executed(reply: &Reply) -> bool {
-    ["READONLY", "MASTERDOWN", "LOADING", "EXECABORT", "UNBLOCKED"].iter().any(|word| is_error(reply, word))
+    // A script of a connection that an operator ends is ended, too.
+    const WORDS: [&str; 6] =
+        ["READONLY", "MASTERDOWN", "LOADING", "EXECABORT", "UNBLOCKED", "ERR Script killed by user"];
+    WORDS.iter().any(|word| is_error(reply, word))
 }
