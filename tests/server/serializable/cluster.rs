@@ -1,8 +1,7 @@
 //! The same of clusters, whose slots move as a whole and key by key, while nodes are killed and stopped.
 
 use super::{
-    AWAY_MS, CACHE, CACHES, CLIENTS, LIFE_MS, ROLES, Scene, TIMEOUT, WRITER, ail_set, any_maxdisk, check,
-    gets_full, options, run,
+    CACHE, CACHES, CLIENTS, LIFE_MS, ROLES, Scene, WRITER, any_maxdisk, check, gets_full, options, run,
 };
 use crate::{
     cluster::{
@@ -10,12 +9,16 @@ use crate::{
         faults::{SLOTS, move_slots, slots_to_move},
     },
     cluster_sets::Cluster,
-    harness::{Client, Rng, Set, is_error, items, ok, part, text},
+    harness::{Client, Rng, Set, Way, is_error, items, ok, part, text},
 };
 use holdfast_resp::Reply;
 use std::{collections::BTreeMap, sync::Mutex, thread, time::Duration};
 
 const NODES: usize = 3;
+/// How long a server of a set does not run, at most.
+const AWAY_MS: u64 = 1000;
+/// Milliseconds until another leader is elected.
+const TIMEOUT: &str = "500";
 /// Keys of a slot that are moved at a time, at most.
 const KEYS: u64 = 4;
 
@@ -131,6 +134,35 @@ fn transactions_of_a_cluster_have_an_order() {
         println!("{moved} transfers, {by_keys} slots key by key");
         history
     });
+}
+
+/// Kills a server of a set, stops it, parts it from the others, or has another one lead.
+fn ail_set(set: &mut Set, ways: &[Way], rng: &mut Rng) {
+    let (at, away) = (rng.below(3) as usize, Duration::from_millis(rng.below(AWAY_MS)));
+    match rng.below(4) {
+        0 => {
+            let folder = set.kill(at);
+            thread::sleep(away);
+            set.start_in(at, folder);
+        }
+        1 => {
+            let server = set.servers[at].as_ref().expect("it runs");
+            server.signal("STOP");
+            thread::sleep(away);
+            server.signal("CONT");
+        }
+        2 => {
+            part(ways, at, true);
+            thread::sleep(away);
+            part(ways, at, false);
+        }
+        _ => {
+            if let Some((_, mut leader)) = set.leading(0..3) {
+                // It may lead no more.
+                let _ = leader.try_call("FAILOVER");
+            }
+        }
+    }
 }
 
 /// Asks who leads the set that owns some slots to give them to the other one; `None`: it has not begun to.

@@ -136,9 +136,10 @@ impl Shape {
     }
 }
 
-/// Added to the number of a stream: what its group was not given yet is as a queue of its own.
-const UNDELIVERED: Key = 13 << 32;
+/// More than any key's number.
+const UNDELIVERED: Key = 1 << 40;
 
+/// The number of what a stream's group was not given yet: that is as a queue of its own.
 pub fn undelivered(stream: Key) -> Key {
     stream + UNDELIVERED
 }

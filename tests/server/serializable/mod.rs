@@ -44,10 +44,6 @@ const PADS: [usize; 3] = [0, 300, 3000];
 const MAXDISK: [[&str; 2]; 2] = [["--maxdisk", "0"], ["--maxdisk", "60mb"]];
 /// How long a server runs until it is killed, at most.
 const LIFE_MS: u64 = 2500;
-/// How long a server of a set does not run, at most.
-const AWAY_MS: u64 = 1000;
-/// Milliseconds until another leader is elected.
-const TIMEOUT: &str = "500";
 /// Clients of a set that only read, of any server.
 const READERS: u64 = 2;
 /// Clients that keep what they read, of each role.
@@ -195,35 +191,6 @@ fn check(mut history: impl FnMut(Duration, &mut Rng) -> Vec<Transaction>) {
         println!("{} transactions of {ops} parts, {lost} of which were not answered", history.len());
         if let Err(why) = history::check(&history, rule) {
             panic!("{why}");
-        }
-    }
-}
-
-/// Kills a server of a set, stops it, parts it from the others, or has another one lead.
-fn ail_set(set: &mut Set, ways: &[Way], rng: &mut Rng) {
-    let (at, away) = (rng.below(3) as usize, Duration::from_millis(rng.below(AWAY_MS)));
-    match rng.below(4) {
-        0 => {
-            let folder = set.kill(at);
-            thread::sleep(away);
-            set.start_in(at, folder);
-        }
-        1 => {
-            let server = set.servers[at].as_ref().expect("it runs");
-            server.signal("STOP");
-            thread::sleep(away);
-            server.signal("CONT");
-        }
-        2 => {
-            part(ways, at, true);
-            thread::sleep(away);
-            part(ways, at, false);
-        }
-        _ => {
-            if let Some((_, mut leader)) = set.leading(0..3) {
-                // It may lead no more.
-                let _ = leader.try_call("FAILOVER");
-            }
         }
     }
 }

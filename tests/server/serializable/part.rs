@@ -10,6 +10,7 @@ use holdfast_resp::Reply;
 /// How long a command waits for something to come to a key that has nothing.
 const BLOCK_MS: u64 = 5;
 const BLOCK_SECONDS: f64 = BLOCK_MS as f64 / 1000.0;
+
 /// What a transaction is made of.
 #[derive(Clone, Debug)]
 pub enum Part {
@@ -183,7 +184,7 @@ impl Shape {
         }
     }
 
-    /// What comes before it in its transaction.
+    /// What comes before that in its transaction.
     pub fn command_before(self, part: &Part) -> Option<String> {
         match part {
             Part::Deliver(stream) => Some(format!("XGROUP CREATE {} group 0 MKSTREAM", self.name(*stream))),
@@ -191,7 +192,7 @@ impl Shape {
         }
     }
 
-    /// The same of one that is sent alone: some wait for something to come to keys that have nothing.
+    /// The command that executes a part by itself: some wait for something to come to keys that have nothing.
     pub fn command_alone(self, part: &Part) -> String {
         let command = self.command_of(part);
         match part {
@@ -216,7 +217,7 @@ impl Shape {
         "x".repeat(self.pad)
     }
 
-    /// The same of one that is about one key.
+    /// The command that does something with one key.
     pub fn command(self, op: &Op) -> String {
         let (key, n) = match op {
             Op::Add(key, n) | Op::Set(key, n) | Op::Look(key, n, _) => (*key, *n),
