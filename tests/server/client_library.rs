@@ -319,10 +319,10 @@ fn a_silent_server_is_left() {
     config.request_timeout = Some(Duration::from_secs(3));
     let client = Client::new(config).unwrap();
     assert_eq!(client.call(Command::new("SET").arg("k").arg("1")), ok());
-    server.signal("STOP");
+    server.suspend();
     let sent = client.bset(b"k", b"2").unwrap();
     assert!(matches!(finish(&client, sent), Err(Error::TimedOut { executed: Executed::Unknown, .. })));
-    server.signal("CONT");
+    server.resume();
     assert!(matches!(client.call(Command::new("GET").arg("k").read_only()), Ok(Reply::Bulk(_))));
 }
 

@@ -87,7 +87,7 @@ fn slots_move_while_nodes_are_killed_and_stopped() {
                     kills += 1;
                 }
                 1 if !stopped.contains_key(&port) => {
-                    nodes.0[&port].signal("STOP");
+                    nodes.0[&port].suspend();
                     stopped.insert(port, Instant::now() + Duration::from_millis(rng.below(STOP_MS)));
                     stops += 1;
                 }
@@ -96,10 +96,10 @@ fn slots_move_while_nodes_are_killed_and_stopped() {
             let is_due = |(port, until): (&u16, &Instant)| (*until <= Instant::now()).then_some(*port);
             for port in stopped.iter().filter_map(is_due).collect::<Vec<_>>() {
                 stopped.remove(&port);
-                nodes.0[&port].signal("CONT");
+                nodes.0[&port].resume();
             }
         }
-        stopped.keys().for_each(|port| nodes.0[port].signal("CONT"));
+        stopped.keys().for_each(|port| nodes.0[port].resume());
         nodes.wait_until_agreed(NODES);
     });
     let (mut keys, mut numbers) = (0, 0);

@@ -93,7 +93,7 @@ fn a_node_without_a_majority_serves_nothing() {
     let mut client = nodes.client(ports[0]);
     assert_eq!(client.call(&format!("SET {key} 1")), ok());
     // One of three: the cluster lacks its slots, and says so.
-    nodes.0[&ports[2]].signal("STOP");
+    nodes.0[&ports[2]].suspend();
     let down = error("CLUSTERDOWN The cluster is down");
     wait_until(|| "the node has failed".into(), || failed_nodes(&mut client) == 1);
     assert_eq!(client.call(&format!("GET {key}")), down);
@@ -101,7 +101,7 @@ fn a_node_without_a_majority_serves_nothing() {
     let lines = text(&client.call("CLUSTER NODES"));
     assert!(lines.lines().any(|line| line.starts_with(&own) && line.contains("myself,master")), "{lines}");
     // Two of three: nobody decides.
-    nodes.0[&ports[1]].signal("STOP");
+    nodes.0[&ports[1]].suspend();
     wait_until(
         || "there is no majority".into(),
         || info(&mut client).contains("cluster_majority:unreachable"),
@@ -114,7 +114,7 @@ fn a_node_without_a_majority_serves_nothing() {
     let reads = error("CLUSTERDOWN The cluster is down and only accepts read commands");
     assert_eq!(client.call(&format!("SET {key} 2")), reads);
     for port in &ports[1..] {
-        nodes.0[port].signal("CONT");
+        nodes.0[port].resume();
     }
     nodes.wait_until_agreed(3);
     assert_eq!(client.call(&format!("SET {key} 2")), ok());
@@ -169,7 +169,7 @@ fn holdfast_cluster_makes_one_and_changes_it() {
     assert!(!is_known && text.contains("there is no node nobody"), "{text}");
     let ports = nodes.ports();
     let stopped = *ports.iter().find(|port| address(**port) != node(0)).expect("another one");
-    nodes.0[&stopped].signal("STOP");
+    nodes.0[&stopped].suspend();
     let mut watcher = nodes.client(addresses[0].rsplit(':').next().expect("a port").parse().expect("a port"));
     // If it has led, the others choose another leader first.
     wait_until(|| "the node has failed".into(), || failed_nodes(&mut watcher) == 1);
@@ -203,7 +203,7 @@ fn nodes_are_told_another_address_and_another_timeout_while_they_serve() {
             ok()
         );
     }
-    nodes.0[&first].signal("STOP");
+    nodes.0[&first].suspend();
     wait_until(|| format!("{second} says that {first} has failed"), || told(second, "fail"));
 }
 

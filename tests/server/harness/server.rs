@@ -1,6 +1,7 @@
 //! The real binary.
 
 use super::{Client, Folder, wait_until};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::{
     fs,
     io::Read,
@@ -247,6 +248,21 @@ impl Server {
     pub fn signal(&self, name: &str) {
         let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.pid())]).status();
         assert!(sent.expect("sh runs").success());
+    }
+
+    /// Stops it for a while: once this returns, none of its threads runs until it resumes.
+    pub fn suspend(&self) {
+        self.signal("STOP");
+        let process = WaitId::Pid(Pid::from_child(&self.process.0));
+        // Whoever waits for its end must still find it.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(process, options).expect("a child").expect("it was waited for");
+        assert!(status.stopped(), "it has ended\n{}", self.log());
+    }
+
+    /// Has it go on.
+    pub fn resume(&self) {
+        self.signal("CONT");
     }
 
     /// Waits until it ends.

@@ -161,7 +161,7 @@ impl<'s> Ailing<'s> {
                 self.count("killed");
             }
             2 if !self.stopped.contains_key(&at) && may_fail => {
-                self.set.servers[at].as_ref().expect("it runs").signal("STOP");
+                self.set.servers[at].as_ref().expect("it runs").suspend();
                 self.stopped.insert(at, away);
                 self.count("stopped");
             }
@@ -221,7 +221,7 @@ impl<'s> Ailing<'s> {
         for at in 0..self.set.servers.len() {
             if self.stopped.get(&at).is_some_and(|until| is_due(*until)) {
                 self.stopped.remove(&at);
-                self.set.servers[at].as_ref().expect("it runs").signal("CONT");
+                self.set.servers[at].as_ref().expect("it runs").resume();
             }
             if self.ended.get(&at).is_some_and(|(until, _)| is_due(*until)) {
                 let (_, folder) = self.ended.remove(&at).expect("it is there");

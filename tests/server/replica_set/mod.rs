@@ -71,8 +71,7 @@ fn a_leader_that_was_stopped_answers_nothing_that_is_out_of_date() {
     let mut stale: Vec<Client> = (0..50).map(|_| set.client(old).expect("it runs")).collect();
     stale.iter_mut().for_each(|client| assert_eq!(client.call("PING"), Reply::Simple("PONG".into())));
     let stopped = set.servers[old].as_ref().expect("it runs");
-    stopped.signal("STOP");
-    wait_until(|| "it stops".into(), || has_stopped(stopped));
+    stopped.suspend();
     // It arrives when it goes on, before it hears anything of the others.
     first.send(b"SET a lost\r\n");
     stale.iter_mut().for_each(|client| client.send(b"GET a\r\n"));
@@ -80,7 +79,7 @@ fn a_leader_that_was_stopped_answers_nothing_that_is_out_of_date() {
     assert_ne!(new, old);
     assert_eq!(client.call("GET a"), bulk("before"));
     assert_eq!(client.call("SET a after"), ok());
-    stopped.signal("CONT");
+    stopped.resume();
     // The connection ends without a reply, or one says that it does not lead.
     for client in &mut stale {
         assert_ne!(client.try_reply(), Some(bulk("before")));
@@ -512,15 +511,6 @@ fn connections_stay_when_a_server_comes_to_lead() {
     assert_eq!(watches.call("CLIENT TRACKING ON"), ok());
     assert_eq!(stays.call("PUBLISH a m"), Reply::Int(1));
     assert_eq!(hears.reply(), harness::bulks(["message", "a", "m"]));
-}
-
-/// Whether all threads of a server have stopped: each does so by itself after the signal.
-fn has_stopped(server: &Server) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("its threads");
-    tasks.into_iter().all(|task| {
-        let stat = fs::read_to_string(task.expect("a thread").path().join("stat")).expect("its state");
-        stat.rsplit(')').next().expect("what follows its name").trim_start().starts_with('T')
-    })
 }
 
 /// With a server away the vote of the one that hands over counts: it is not lost when that one begins again.
@@ -978,10 +968,10 @@ fn without_appendfsync_always_replies_wait_for_nobody() {
     assert_eq!(client.call("SET a 1"), ok());
     assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
     let others = || (0..3).filter(|at| *at != leader).map(|at| set.servers[at].as_ref().expect("it runs"));
-    others().for_each(|server| server.signal("STOP"));
+    others().for_each(|server| server.suspend());
     assert_eq!(client.call("SET a 2"), ok());
     assert_eq!(number(&client.call("WAIT 1 1")), Some(0));
-    others().for_each(|server| server.signal("CONT"));
+    others().for_each(|server| server.resume());
     assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
 }
 

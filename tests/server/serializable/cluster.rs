@@ -110,9 +110,9 @@ fn transactions_of_a_cluster_have_an_order() {
             match rng.below(16) {
                 0 => nodes.kill_and_restart(port),
                 1 => {
-                    nodes.0[&port].signal("STOP");
+                    nodes.0[&port].suspend();
                     thread::sleep(Duration::from_millis(rng.below(3 * AWAY_MS)));
-                    nodes.0[&port].signal("CONT");
+                    nodes.0[&port].resume();
                 }
                 2 => {
                     part(&ways, at, true);
@@ -147,9 +147,9 @@ fn ail_set(set: &mut Set, ways: &[Way], rng: &mut Rng) {
         }
         1 => {
             let server = set.servers[at].as_ref().expect("it runs");
-            server.signal("STOP");
+            server.suspend();
             thread::sleep(away);
-            server.signal("CONT");
+            server.resume();
         }
         2 => {
             part(ways, at, true);

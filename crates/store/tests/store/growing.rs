@@ -191,8 +191,9 @@ fn who_is_wanted_learns_so() {
     let mut first = store.try_begin_growing(&partitions(0), false).unwrap();
     let mut second = store.try_begin_growing(&partitions(1), false).unwrap();
     assert!(first.try_take_turn());
-    // Else the other one waits for its turn.
+    // Each lets the other one run, which would wait else.
     first.hold_long();
+    second.hold_long();
     assert!(!second.try_take_turn());
     assert!(!first.try_include(&key(1)) && !second.try_include(&key(0)));
     assert!(second.is_wanted() && !first.is_wanted());
