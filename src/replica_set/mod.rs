@@ -588,7 +588,7 @@ impl Part {
 
     fn show(&mut self) {
         let mut view = View { own: self.founding.own(), ..View::default() };
-        let mut members = None;
+        let mut counted = None;
         if let Some(replica) = &self.replica {
             view.leader = match replica.role() {
                 Role::Leader => view.own,
@@ -604,10 +604,11 @@ impl Part {
                 };
                 view.others = replica.others().into_iter().map(other).collect();
             }
-            members = Some(replica.members());
-            self.founding.learn(replica.addresses(), members.clone().filter(|_| view.leader == view.own));
+            let members = (view.leader == view.own).then(|| replica.members());
+            self.founding.learn(replica.addresses(), members);
+            counted = Some(replica.counted());
         }
-        view.servers = Arc::new(self.founding.servers(members.as_ref()));
+        view.servers = Arc::new(self.founding.servers(counted.as_ref()));
         self.set.show(view);
     }
 }

@@ -366,13 +366,20 @@ impl Entries {
 
     /// Remembers a vote: durably, unless only how far entries are decided is another one.
     pub fn remember(&mut self, vote: &HardState) -> Result<()> {
-        let mut records = Records::default();
-        records.vote(vote);
         let known = self.journal.vote();
         if (known.term, known.vote) == (vote.term, vote.vote) {
+            let mut records = Records::default();
+            records.vote(vote);
             self.journal.note(records);
             return Ok(());
         }
+        self.remember_decided(vote)
+    }
+
+    /// The same, durably in any case.
+    pub fn remember_decided(&mut self, vote: &HardState) -> Result<()> {
+        let mut records = Records::default();
+        records.vote(vote);
         self.journal.append(records)
     }
 

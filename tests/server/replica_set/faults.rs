@@ -133,18 +133,6 @@ impl<'s> Ailing<'s> {
         self.leader().and_then(waits).as_ref().and_then(number) == Some(others as u64)
     }
 
-    /// Whether a majority of the others knows that a server was removed.
-    fn is_forgotten(&self, removed: usize) -> bool {
-        let others = || self.members.iter().copied().filter(|at| *at != removed);
-        let knows = |at: &usize| {
-            let status = self.set.client(*at).and_then(|mut client| client.try_call("REPLICASET STATUS"));
-            let roles = status.as_ref().and_then(roles);
-            roles.is_some_and(|roles| roles.iter().all(|(number, _)| *number != removed as u64 + 1))
-        };
-        let know = others().filter(|at| !self.stopped.contains_key(at)).filter(knows).count();
-        2 * know > others().count()
-    }
-
     /// Does something at random.
     fn ail(&mut self) {
         let all: Vec<usize> =
@@ -246,8 +234,6 @@ impl<'s> Ailing<'s> {
                     self.count("added");
                 }
             },
-            // Whom the leader does not count any more, those still do who have not heard of that.
-            Change::Remove(at) if role(at).is_none() && !self.is_forgotten(at) => {}
             Change::Remove(at) if role(at).is_none() => {
                 self.members.remove(&at);
                 self.damaged.take_if(|damaged| *damaged == at);

@@ -4,15 +4,25 @@ use super::{Inner, Replica};
 use crate::{
     MemberId,
     engine::ELECTION_TICKS,
-    members::{Change, Members, Refused},
+    members::{Change, Members, Peer, Refused},
 };
-use raft::{StateRole, Storage as _};
-use std::collections::BTreeMap;
+use holdfast_io::Result;
+use raft::{Progress, StateRole, Storage as _};
+use std::{collections::BTreeMap, mem, result};
 
 impl Replica {
     /// The replicas, as is decided, as far as it is known here.
     pub fn members(&self) -> Members {
         self.inner.lock().members.clone()
+    }
+
+    /// The same, and as the leader, with those that were removed and still count for others, as far as it is known: until a majority of those
+    /// that are left knows durably that they do not, none of them may be destroyed. Without them, others would elect nobody.
+    pub fn counted(&self) -> Members {
+        let inner = self.inner.lock();
+        let mut members = inner.members.clone();
+        members.peers.extend(inner.leaving().into_iter().flatten().map(|(id, peer)| (*id, peer.clone())));
+        members
     }
 
     /// Where replicas are, those of changes too that are not decided: who was added last may have to be answered before.
@@ -36,7 +46,7 @@ impl Replica {
     ///
     /// # Errors
     /// They are not to be changed so, or not now.
-    pub fn propose(&self, change: &Change) -> std::result::Result<Members, Refused> {
+    pub fn propose(&self, change: &Change) -> result::Result<Members, Refused> {
         let mut inner = self.inner.lock();
         if !inner.leads() || inner.hands_over {
             return Err(Refused::NotLeader);
@@ -45,7 +55,7 @@ impl Replica {
         let (own, term) = (raft.id, inner.raft.store().term(inner.decided).unwrap_or_default());
         // Two leaders that do not know of each other's changes must not both have theirs decided (D. Ongaro, "bug in single-server membership changes",
         // raft-dev 2015). Since changes count only when they are decided, the second condition is enough; the first is for certain.
-        if term != raft.term || inner.is_changing() {
+        if term != raft.term || inner.is_changing() || inner.leaving().is_some() {
             return Err(Refused::NotYet);
         }
         let members = inner.members.after(change)?;
@@ -73,15 +83,21 @@ impl Replica {
 }
 
 impl Inner {
-    /// The members are others.
-    pub(super) fn change(&mut self, members: Members) {
+    /// The members are others from the entry of this number on: durably, before anybody is told that it is decided.
+    pub(super) fn change(&mut self, index: u64, members: Members) -> Result<()> {
         let change = self.members.change_to(&members);
         let state = self.raft.apply_conf_change(&change);
         let mut state = state.expect("one more or less, or one that votes from now on");
         state.voters.sort_unstable();
         state.learners.sort_unstable();
         assert_eq!(state, members.state());
-        self.members = members;
+        let mut removed = mem::replace(&mut self.members, members).peers;
+        removed.retain(|id, _| !self.members.peers.contains_key(id));
+        if !removed.is_empty() {
+            self.removed = (index, removed);
+        }
+        let decided = self.raft.raft.hard_state();
+        self.raft.mut_store().remember_decided(&decided)?;
         let raft = &mut self.raft.raft;
         self.echoed.retain(|id, _| self.members.peers.contains_key(id));
         let steps_down = match raft.state {
@@ -95,6 +111,19 @@ impl Inner {
         if steps_down {
             raft.become_follower(raft.term, 0);
         }
+        Ok(())
+    }
+
+    /// As the leader, those that were removed last, unless a majority of those that are left knows of it durably: who does says so, and has
+    /// those of the others that may be elected know it, too, when they ask it for its vote.
+    fn leaving(&self) -> Option<&BTreeMap<MemberId, Peer>> {
+        let (index, removed) = &self.removed;
+        let raft = &self.raft.raft;
+        // The leader itself may know what it has not stored.
+        let known = |progress: &Progress| progress.committed_index.min(progress.matched);
+        let knows = |id: &MemberId| raft.prs().get(*id).is_some_and(|it| known(it) >= *index);
+        let is_known = || self.members.voters().filter(knows).count() >= self.members.majority();
+        (raft.state == StateRole::Leader && !removed.is_empty() && !is_known()).then_some(removed)
     }
 
     /// The members as they will be if all is decided that was begun.

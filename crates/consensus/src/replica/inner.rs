@@ -5,7 +5,7 @@ use crate::{
     MemberId, Message,
     engine::{ELECTION_TICKS, Patience},
     entries::{Entries, seal_len},
-    members::Members,
+    members::{Members, Peer},
 };
 use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Log, Lsn};
@@ -29,6 +29,8 @@ pub(super) struct Inner {
     pub(super) tick_us: u64,
     /// As they are decided.
     pub(super) members: Members,
+    /// Those that were removed last, and by which entry.
+    pub(super) removed: (u64, BTreeMap<MemberId, Peer>),
     /// As the leader, the bytes of those that are to be: for the next entry, and of the one whose seal was made last.
     pub(super) proposed: Option<Vec<u8>>,
     pub(super) sealed: Vec<u8>,
@@ -150,11 +152,11 @@ impl Inner {
                 self.raft.mut_store().remember(vote)?;
             }
             self.store(ready.take_entries())?;
-            self.decide(ready.committed_entries());
+            self.decide(ready.committed_entries())?;
             self.send(ready.take_persisted_messages());
             let mut rest = self.raft.advance_append(ready);
             self.send(rest.take_messages());
-            self.decide(rest.committed_entries());
+            self.decide(rest.committed_entries())?;
             self.draw_patience();
         }
         Ok(())
@@ -205,7 +207,11 @@ impl Inner {
             self.send(ready.take_messages());
             let decided = ready.take_committed_entries();
             self.raft.advance_append_async(ready);
-            self.decide(&decided);
+            if self.decide(&decided).is_err() {
+                // Whose journal fails leads no more.
+                let raft = &mut self.raft.raft;
+                raft.become_follower(raft.term, 0);
+            }
         }
         if self.raft.raft.state != StateRole::Leader {
             self.state = State::Deposed;
@@ -246,8 +252,7 @@ impl Inner {
         self.send(ready.take_messages());
         let decided = ready.take_committed_entries();
         self.raft.advance_append_async(ready);
-        self.decide(&decided);
-        Ok(())
+        self.decide(&decided)
     }
 
     /// As leader, has everything below `end` on its medium.
@@ -266,14 +271,15 @@ impl Inner {
     }
 
     /// Entries are decided.
-    fn decide(&mut self, entries: &[Entry]) {
-        let Some(last) = entries.last() else { return };
+    fn decide(&mut self, entries: &[Entry]) -> Result<()> {
+        let Some(last) = entries.last() else { return Ok(()) };
         while let Some((index, members)) = self.raft.store().change_behind(self.decided, last.index) {
             self.decided = index;
-            self.change(members);
+            self.change(index, members)?;
         }
         self.decided = last.index;
         self.raft.advance_apply_to(last.index);
+        Ok(())
     }
 
     fn send(&mut self, messages: Vec<raft::eraftpb::Message>) {

@@ -103,6 +103,7 @@ impl Replica {
             read_log,
             tick_us,
             members,
+            removed: (base, BTreeMap::new()),
             proposed: None,
             sealed: Vec::new(),
             state: State::Follows,
@@ -127,6 +128,10 @@ impl Replica {
         let mut inner = self.inner.lock();
         f(&mut inner);
         let worked = inner.work();
+        if worked.is_err() {
+            // It may say what is not durable.
+            inner.outbox.clear();
+        }
         let (agreed, has_messages) = (inner.agreed(), !inner.outbox.is_empty());
         let is_deposed = inner.state == State::Deposed;
         let log = if is_deposed { inner.raft.mut_store().log.take() } else { inner.log() };

@@ -64,6 +64,25 @@ fn those_who_were_removed_elect_nobody() {
     });
 }
 
+/// Once the leader counts it no more, it is destroyed, and the leader is, too: those that are left elect another one, though they lose their
+/// power before they hear of anything else.
+#[test]
+fn who_is_counted_no_more_may_be_destroyed_at_once() {
+    with_seeds(40, |seed| {
+        let Some((mut world, [leader, removed, other])) = three(seed) else { return };
+        let added = add(&mut world, leader);
+        let replica = world.servers[&leader].up.as_ref().expect("it leads").replica.clone();
+        assert!(world.until(|_| replica.propose(&Change::Remove(removed)).is_ok()));
+        assert!(world.until(|_| !replica.counted().peers.contains_key(&removed)), "{}", world.describe());
+        world.lose_data(removed);
+        world.lose_data(leader);
+        world.cut_power(other);
+        world.cut_power(added);
+        world.network.clear();
+        world.settle();
+    });
+}
+
 /// The entry that a start begins with says who the members are, and somebody lacks it.
 #[test]
 fn the_base_is_sent_as_it_is() {
