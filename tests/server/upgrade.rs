@@ -2,7 +2,8 @@
 //! midst of it leaves one that serves, or all that was acknowledged.
 
 use crate::harness::{
-    Client, EndOnDrop, Folder, Rng, Server, array, bulk, bulks, check, number, ok, seed, text, wait_until,
+    Client, EndOnDrop, Folder, Rng, Server, array, assert_sound, bulk, bulks, number, ok, seed, text,
+    wait_until,
 };
 use holdfast_resp::{Reply, write_command};
 use std::{
@@ -81,7 +82,8 @@ impl Dynasty {
         self.last.pid()
     }
 
-    fn client(&self) -> Client {
+    /// A new connection.
+    pub fn client(&self) -> Client {
         self.first.client()
     }
 
@@ -135,11 +137,6 @@ impl Dynasty {
         assert!(self.first.log().trim_end().ends_with("bye bye..."), "{}", self.first.log());
         assert_sound(self.first.folder());
     }
-}
-
-fn assert_sound(folder: &Folder) {
-    let (is_sound, text) = check(folder);
-    assert!(is_sound, "{text}");
 }
 
 fn signal(pid: u32, name: &str) {

@@ -132,10 +132,11 @@ pub fn state(client: &mut Client) -> Vec<String> {
         for key in keys {
             seen.push(format!("{db} {key} {}", show(&client.call(&format!("PEXPIRETIME {key}")))));
             seen.push(format!("{key} {}", show(&client.call(&format!("DEBUG DIGEST-VALUE {key}")))));
-            if key.starts_with("hash") {
+            let kind = show(&client.call(&format!("TYPE {key}")));
+            if kind == "hash" {
                 seen.push(show(&client.call(&format!("HPEXPIRETIME {key} FIELDS 2 field field:0"))));
             }
-            if key.starts_with("stream") {
+            if kind == "stream" {
                 let Reply::Array(told) = client.call(&format!("XINFO STREAM {key} FULL COUNT 0")) else {
                     panic!("{key} is a stream");
                 };

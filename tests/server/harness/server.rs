@@ -61,6 +61,12 @@ pub fn check(folder: &Folder) -> (bool, String) {
     }
 }
 
+/// Fails if `holdfast check` finds fault with a server's folder.
+pub fn assert_sound(folder: &Folder) {
+    let (is_sound, text) = check(folder);
+    assert!(is_sound, "{text}");
+}
+
 /// A TCP port of this machine that nobody listens on, nor is it given to another one of this process. It is not one that the system gives
 /// to a connection while a server that is to listen there does not run, nor is the one 10,000 above, where nodes of a cluster listen.
 pub fn free_port() -> u16 {

@@ -5,7 +5,9 @@
 
 use super::roles;
 use crate::harness::{
-    Client, EndOnDrop, Folder, Rng, Set, long_form, number, seed, wait_until,
+    Client, EndOnDrop, Folder, Rng, Set, assert_sound, long_form, number,
+    sample::state,
+    seed, wait_until,
     written::{KINDS, PAUSE, Sockets, Writer, Written},
 };
 use holdfast_resp::{Reply, write_command};
@@ -89,6 +91,26 @@ impl<'s> Ailing<'s> {
             },
         );
         wait_until(|| "all have what the leader has".into(), || self.is_whole());
+    }
+
+    /// Waits until all have the same, and ends them: their folders are sound.
+    pub fn end(mut self) {
+        let client = |at: &usize| self.set.client(*at);
+        let digest = |at: &usize| client(at).and_then(|mut client| client.try_call("DEBUG DIGEST"));
+        let digests = || self.members.iter().map(digest).collect::<Vec<_>>();
+        wait_until(
+            || format!("all have the same: {:?}", digests()),
+            || digests().windows(2).all(|pair| pair[0] == pair[1]),
+        );
+        let states = self.members.iter().map(|at| (at, state(&mut client(at).expect("it runs"))));
+        let states: Vec<_> = states.collect();
+        for ((one, seen), (other, seen_there)) in states.iter().zip(&states[1..]) {
+            assert_eq!(seen.len(), seen_there.len());
+            for (here, there) in seen.iter().zip(seen_there) {
+                assert_eq!(here, there, "at {one} and at {other}");
+            }
+        }
+        self.members.iter().for_each(|at| assert_sound(&self.set.kill(*at)));
     }
 
     fn count(&mut self, what: &'static str) {
@@ -312,10 +334,5 @@ fn servers_fail_come_and_go() {
     let numbers: usize = writers.iter_mut().map(|writer| writer.check().1).sum();
     println!("{:?}; {numbers} numbers", ailing.counts);
     assert!(!ailing.counts.is_empty() && numbers > 0);
-    let digest = |at: &usize| ailing.set.client(*at).and_then(|mut client| client.try_call("DEBUG DIGEST"));
-    let digests = || ailing.members.iter().map(digest).collect::<Vec<_>>();
-    wait_until(
-        || format!("all have the same: {:?}", digests()),
-        || digests().windows(2).all(|pair| pair[0] == pair[1]),
-    );
+    ailing.end();
 }

@@ -9,7 +9,7 @@ use crate::{
         faults::{SLOTS, move_slots, slots_to_move},
     },
     cluster_sets::Cluster,
-    harness::{Client, Rng, Set, Way, is_error, items, ok, part, text},
+    harness::{Client, Rng, Set, Way, assert_sound, is_error, items, ok, part, text},
 };
 use holdfast_resp::Reply;
 use std::{collections::BTreeMap, sync::Mutex, thread, time::Duration};
@@ -103,7 +103,7 @@ fn transactions_of_a_cluster_have_an_order() {
             gets_full: gets_full(maxdisk),
             ..Scene::new(&sockets, &[(WRITER, CLIENTS), (CACHE, CACHES)])
         };
-        let history = run(scene, length, rng, |rng: &mut Rng| {
+        let history = run(scene, length, rng, &mut |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS / 25)));
             let at = rng.below(NODES as u64) as usize;
             let port = ports[at];
@@ -132,6 +132,7 @@ fn transactions_of_a_cluster_have_an_order() {
             }
         });
         println!("{moved} transfers, {by_keys} slots key by key");
+        nodes.0.into_values().for_each(|server| assert_sound(&server.kill()));
         history
     });
 }
@@ -196,7 +197,7 @@ fn transactions_of_a_cluster_of_sets_have_an_order() {
         let sockets = Mutex::new(sockets.collect());
         let (mut moved, mut by_keys, mut half) = (0, 0, None);
         let scene = Scene { has_tags: true, gets_full: gets_full(maxdisk), ..Scene::new(&sockets, &ROLES) };
-        let history = run(scene, length, rng, |rng: &mut Rng| {
+        let history = run(scene, length, rng, &mut |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS / 10)));
             match rng.below(8) {
                 0 => {
@@ -216,6 +217,9 @@ fn transactions_of_a_cluster_of_sets_have_an_order() {
             }
         });
         println!("{moved} transfers, {by_keys} slots key by key");
+        for set in &mut cluster.sets {
+            (0..3).for_each(|at| assert_sound(&set.kill(at)));
+        }
         history
     });
 }

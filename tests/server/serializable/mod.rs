@@ -15,7 +15,10 @@ mod part;
 mod plan;
 
 use crate::{
-    harness::{EndOnDrop, Folder, Redis, Rng, Server, Set, Way, long_form, part, seed, written::Sockets},
+    harness::{
+        EndOnDrop, Folder, Redis, Rng, Server, Set, Way, assert_sound, long_form, part, sample::state, seed,
+        written::Sockets,
+    },
     replica_set::faults::Ailing,
     upgrade::Dynasty,
 };
@@ -139,7 +142,7 @@ fn run(
     Scene { sockets, roles, has_tags, gets_full, has_operator }: Scene,
     length: Duration,
     rng: &mut Rng,
-    mut ail: impl Ail,
+    ail: &mut impl Ail,
 ) -> Vec<Transaction> {
     let (keys, pad) = (KEYS[rng.below(2) as usize], PADS[rng.below(3) as usize]);
     let shape = Shape { keys, pad, has_tags };
@@ -206,7 +209,7 @@ fn transactions_have_an_order() {
         let mut server = Some(start(Folder::new(), rng));
         let sockets = server.iter().map(|server| (0, server.folder().join("socket"))).collect();
         let sockets = Mutex::new(sockets);
-        let ail = |rng: &mut Rng| {
+        let mut ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
             if rng.one_in(2) {
                 // While clients are paused, none takes over.
@@ -220,7 +223,18 @@ fn transactions_have_an_order() {
             gets_full: gets_full(maxdisk),
             ..Scene::new(&sockets, &[(WRITER, CLIENTS), (CACHE, CACHES)])
         };
-        run(scene, length, rng, ail)
+        let history = run(scene, length, rng, &mut ail);
+        // What nobody looks at in a history is there, too, however it is kept.
+        let server = server.expect("it runs");
+        let before = state(&mut server.client());
+        let server = start(server.kill(), rng);
+        let after = state(&mut server.client());
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!(before, after, "before and after a crash");
+        }
+        assert_eq!(before.len(), after.len());
+        assert_sound(&server.kill());
+        history
     });
 }
 
@@ -237,7 +251,7 @@ fn transactions_of_a_replica_have_an_order() {
         let mut replica = Some(start(Folder::new(), rng));
         let sockets = replica.iter().map(|replica| replica.folder().join("socket")).chain([primary.socket()]);
         let sockets = Mutex::new((0..).zip(sockets).collect());
-        let ail = |rng: &mut Rng| {
+        let mut ail = |rng: &mut Rng| {
             thread::sleep(Duration::from_millis(rng.below(LIFE_MS)));
             let folder = replica.take().expect("it runs").kill();
             replica = Some(start(folder, rng));
@@ -245,7 +259,7 @@ fn transactions_of_a_replica_have_an_order() {
         // A Redis forgets who has waited for what it reads.
         let roles = [(WRITER, CLIENTS), (READER, READERS), (READING_CACHE, CACHES)];
         // What it has no room for, a Redis leaves half done.
-        run(Scene { has_operator: false, ..Scene::new(&sockets, &roles) }, length, rng, ail)
+        run(Scene { has_operator: false, ..Scene::new(&sockets, &roles) }, length, rng, &mut ail)
     });
 }
 
@@ -279,6 +293,9 @@ fn transactions_of_a_replica_set_have_an_order() {
         let sockets = Sockets::default();
         let set = Ailing::start(set, &sockets, &more, Rng(rng.draw()));
         let scene = Scene { gets_full: gets_full(maxdisk), ..Scene::new(&sockets, &ROLES) };
-        run(scene, length, rng, PartedSet { set, ways })
+        let mut set = PartedSet { set, ways };
+        let history = run(scene, length, rng, &mut set);
+        set.set.end();
+        history
     });
 }
