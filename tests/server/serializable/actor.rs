@@ -5,7 +5,7 @@ use super::{
     history::{Element, Key, Op, Transaction},
     keys::{Kind, Shape, element, kind, place_alike},
     part::{Part, read, told},
-    plan::{Answer, CLEAR, Form, Plan, Refusal, SAME, may_be_executed, refused},
+    plan::{Answer, CLEAR, Delivered, Form, Plan, Refusal, SAME, may_be_executed, refused},
 };
 use crate::harness::{
     Client, EndOnDrop, Rng, bulk, is_error, items, text, wait_until,
@@ -37,6 +37,8 @@ const PAUSE_MS: u64 = 300;
 const OPS: u64 = 4;
 /// One of so many that clear a key has it expire: what it had is not known then.
 const EXPIRIES: u64 = 20;
+/// Of so many entries of streams that were delivered last, any is acknowledged.
+const ACKNOWLEDGED: usize = 20;
 /// Values beside the keys, which drive these from memory.
 const OTHERS: u64 = 500;
 const OTHER_BYTES: usize = 200_000;
@@ -54,6 +56,7 @@ pub struct Common<'s> {
     pub transactions: AtomicUsize,
     /// Those that were refused since there was no room.
     pub refused: AtomicUsize,
+    pub delivered: Delivered,
     /// Of the servers.
     pub sockets: &'s Sockets,
     /// Whether they have less room than they may need.
@@ -132,7 +135,7 @@ pub struct Actor<'c> {
     /// The part of which its next transactions are.
     part: usize,
     /// What it is to have executed next, and where: its keys have gone there, though that one does not own them yet.
-    asks: Option<(u16, Plan)>,
+    asks: Option<(u16, Plan<'c>)>,
     pub done: Vec<Transaction>,
 }
 
@@ -177,12 +180,23 @@ impl<'c> Actor<'c> {
         }
     }
 
-    /// What gives an entry of a stream to its group.
+    /// What gives an entry of a stream to its group, or has it acknowledge or claim what it was given.
     fn deliver(&mut self) -> Part {
-        let places = self.common.shape.places_of(self.part);
+        let shape = self.common.shape;
+        if self.rng.one_in(3) {
+            let all = self.common.delivered.lock().expect("no test has failed");
+            let of_part = all.iter().rev().filter(|(stream, ..)| shape.part(*stream) == self.part);
+            let some: Vec<_> = of_part.take(ACKNOWLEDGED).collect();
+            if !some.is_empty() {
+                let (stream, element, id) = some[self.rng.below(some.len() as u64) as usize].clone();
+                return Part::Acknowledge(stream, element, id);
+            }
+        }
+        let places = shape.places_of(self.part);
         let streams: Vec<usize> = places.filter(|place| kind(*place) == Kind::Stream).collect();
         let place = streams[self.rng.below(streams.len() as u64) as usize];
-        Part::Deliver(self.key(place))
+        let stream = self.key(place);
+        if self.rng.one_in(3) { Part::Claim(stream) } else { Part::Deliver(stream) }
     }
 
     /// What moves an element from a key to a later one, if elements of it are moved; else what takes one.
@@ -239,7 +253,7 @@ impl<'c> Actor<'c> {
         }
     }
 
-    fn plan(&mut self) -> Plan {
+    fn plan(&mut self) -> Plan<'c> {
         let count = 1 + self.rng.below(OPS);
         let (form, parts) = match self.rng.below(5) {
             0 | 1 => (Form::Single, vec![self.any_part()]),
@@ -260,7 +274,15 @@ impl<'c> Actor<'c> {
         };
         let is_whole = matches!(form, Form::Multi | Form::Script(_));
         let same = if is_whole { self.same(parts.len()) } else { Vec::new() };
-        let mut plan = Plan { form, parts, same, clears: None, shape: self.common.shape, asks: false };
+        let mut plan = Plan {
+            form,
+            parts,
+            same,
+            clears: None,
+            shape: self.common.shape,
+            asks: false,
+            delivered: &self.common.delivered,
+        };
         let may_clear = |part: &Part| matches!(part, Part::Op(Op::Read(key, _)) if kind(*key).can_take());
         if self.role.writes
             && is_whole
@@ -409,7 +431,7 @@ impl<'c> Actor<'c> {
     }
 
     /// Sends some transactions together; the answer to one that was not executed, if there is one.
-    fn send(&mut self, link: &mut Link, plans: Vec<Plan>) -> Answer {
+    fn send(&mut self, link: &mut Link, plans: Vec<Plan<'c>>) -> Answer {
         let mut request = Vec::new();
         plans.iter().for_each(|plan| plan.write(&mut request));
         let began = self.common.begun.elapsed();
@@ -476,7 +498,15 @@ impl<'c> Actor<'c> {
         }
         let parts: Vec<Part> = (0..1 + self.rng.below(OPS)).map(|_| self.any_part()).collect();
         let same = self.same(parts.len());
-        let plan = Plan { form: Form::Multi, parts, same, clears: None, shape, asks: false };
+        let plan = Plan {
+            form: Form::Multi,
+            parts,
+            same,
+            clears: None,
+            shape,
+            asks: false,
+            delivered: &self.common.delivered,
+        };
         let mut request = Vec::new();
         plan.write(&mut request);
         let sent = link.client.try_send(&request);
@@ -497,21 +527,24 @@ impl<'c> Actor<'c> {
         });
         for key in keys {
             self.part = common.shape.part(key);
-            let before = self.done.len();
-            let shape = common.shape;
-            let plan = || Plan {
-                form: Form::Single,
-                parts: vec![Part::Op(read(key))],
-                same: Vec::new(),
-                clears: None,
-                shape,
-                asks: false,
-            };
-            let is_read = || {
-                self.execute(|actor, link| actor.send(link, vec![plan()]));
-                self.done.len() > before
-            };
-            wait_until(|| format!("key {key} is read"), is_read);
+            let claim = Some(Part::Claim(key)).filter(|_| kind(key) == Kind::Stream);
+            for part in [Part::Op(read(key))].into_iter().chain(claim) {
+                let before = self.done.len();
+                let plan = || Plan {
+                    form: Form::Single,
+                    parts: vec![part.clone()],
+                    same: Vec::new(),
+                    clears: None,
+                    shape: common.shape,
+                    asks: false,
+                    delivered: &common.delivered,
+                };
+                let is_read = || {
+                    self.execute(|actor, link| actor.send(link, vec![plan()]));
+                    self.done.len() > before
+                };
+                wait_until(|| format!("key {key} is read"), is_read);
+            }
         }
     }
 }

@@ -144,8 +144,17 @@ pub fn undelivered(stream: Key) -> Key {
     stream + UNDELIVERED
 }
 
+/// The number of what it was given and has not acknowledged.
+pub fn pending(stream: Key) -> Key {
+    stream + 2 * UNDELIVERED
+}
+
 pub fn rule(key: Key) -> Rule {
-    if key < UNDELIVERED { kind(key).rule() } else { Rule::Queue }
+    match key / UNDELIVERED {
+        0 => kind(key).rule(),
+        1 => Rule::Queue,
+        _ => Rule::Pool,
+    }
 }
 
 pub fn kind(key: Key) -> Kind {

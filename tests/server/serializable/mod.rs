@@ -26,6 +26,7 @@ use actor::{Actor, CACHE, Common, READER, READING_CACHE, Role, WRITER, drive_out
 use history::Transaction;
 use keys::{Shape, rule};
 use operator::operate;
+use plan::Delivered;
 use std::{
     sync::{
         Mutex,
@@ -152,6 +153,7 @@ fn run(
         connections: AtomicUsize::new(0),
         transactions: AtomicUsize::new(0),
         refused: AtomicUsize::new(0),
+        delivered: Delivered::default(),
         sockets,
         gets_full,
         begun: Instant::now(),
@@ -173,8 +175,10 @@ fn run(
         while common.begun.elapsed() < length && !common.is_over.load(Relaxed) {
             ail.ail(rng);
         }
+        common.is_over.store(true, Relaxed);
+        // Some wait for a reply of a server that is stopped.
+        ail.mend();
     });
-    ail.mend();
     println!("{} transactions refused for want of room", common.refused.load(Relaxed));
     let mut last = Actor::new(&common, Rng(rng.draw()), WRITER);
     last.read_all();

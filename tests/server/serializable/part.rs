@@ -1,10 +1,11 @@
 //! Parts of transactions: by which commands each is done, and what the replies say.
 
 use super::{
+    ELEMENTS,
     history::{Element, Key, Op},
-    keys::{Kind, Shape, kind, undelivered},
+    keys::{Kind, Shape, kind, pending, undelivered},
 };
-use crate::harness::{items, number, text};
+use crate::harness::{is_error, items, number, text};
 use holdfast_resp::Reply;
 
 /// How long a command waits for something to come to a key that has nothing.
@@ -22,6 +23,10 @@ pub enum Part {
     TakeAny([Key; 2]),
     /// The next entry of a stream is given to a consumer of its group.
     Deliver(Key),
+    /// An entry of this ID is acknowledged, which has this element.
+    Acknowledge(Key, Element, String),
+    /// What is not acknowledged goes to another consumer.
+    Claim(Key),
 }
 
 impl Part {
@@ -31,7 +36,7 @@ impl Part {
             Part::Op(op) => op.key(),
             Part::Move(from, ..) => *from,
             Part::TakeAny([first, _]) => *first,
-            Part::Deliver(stream) => *stream,
+            Part::Deliver(stream) | Part::Acknowledge(stream, ..) | Part::Claim(stream) => *stream,
         }
     }
 
@@ -43,17 +48,22 @@ impl Part {
     pub fn told(&self, reply: &Reply, waits: bool) -> Vec<Op> {
         match self {
             Part::Op(op) => both(told(op, reply)),
-            Part::Deliver(stream) => {
-                let stream = undelivered(*stream);
-                match reply {
-                    // There is no group yet.
-                    Reply::Error(why) if why.starts_with(b"NOGROUP") => Vec::new(),
-                    Reply::Null => vec![Op::Take(stream, None)],
-                    reply => {
-                        let entry = &items(&items(&items(reply)[0])[1])[0];
-                        vec![told(&Op::Take(stream, None), &items(&items(entry)[1])[1])]
-                    }
+            Part::Deliver(stream) => match reply {
+                Reply::Null => vec![Op::Take(undelivered(*stream), None)],
+                // There is no group yet.
+                reply if has_no_group(reply) => Vec::new(),
+                reply => {
+                    let (_, element) = delivered(reply);
+                    vec![Op::Take(undelivered(*stream), Some(element)), Op::Add(pending(*stream), element)]
                 }
+            },
+            Part::Acknowledge(stream, element, _) => {
+                vec![told(&Op::Take(pending(*stream), Some(*element)), reply)]
+            }
+            Part::Claim(stream) if has_no_group(reply) => vec![Op::Read(pending(*stream), Vec::new())],
+            Part::Claim(stream) => {
+                let found = items(&items(reply)[1]).iter().map(|entry| entry_of(entry).1);
+                vec![Op::Read(pending(*stream), found.collect())]
             }
             Part::Move(from, to, element) => {
                 match told(&Op::Take(*from, (kind(*from) == Kind::Pool).then_some(*element)), reply) {
@@ -90,9 +100,27 @@ impl Part {
             Part::Op(_) => Vec::new(),
             Part::Move(from, to, _) => vec![Op::Take(*from, None), Op::Bring(*to)],
             Part::TakeAny(keys) => keys.map(|key| Op::Take(key, None)).to_vec(),
-            Part::Deliver(stream) => vec![Op::Take(undelivered(*stream), None)],
+            Part::Deliver(stream) => vec![Op::Take(undelivered(*stream), None), Op::Bring(pending(*stream))],
+            Part::Acknowledge(stream, ..) => vec![Op::Take(pending(*stream), None)],
+            Part::Claim(_) => Vec::new(),
         }
     }
+}
+
+pub fn has_no_group(reply: &Reply) -> bool {
+    is_error(reply, "NOGROUP")
+}
+
+/// The ID of the entry that a group was given, and its element.
+pub fn delivered(reply: &Reply) -> (String, Element) {
+    let streams = if let Reply::Map(streams) = reply { &streams[0].1 } else { &items(&items(reply)[0])[1] };
+    entry_of(&items(streams)[0])
+}
+
+/// The ID of an entry of a stream, and its element.
+fn entry_of(entry: &Reply) -> (String, Element) {
+    let [id, fields] = [0, 1].map(|at| &items(entry)[at]);
+    (text(id), element_of(&items(fields)[1]))
 }
 
 /// What is added to a stream is also there for its group.
@@ -108,12 +136,18 @@ pub fn read(key: Key) -> Op {
     if kind(key) == Kind::Value { Op::Get(key, None) } else { Op::Read(key, Vec::new()) }
 }
 
+/// The element that begins a text.
+fn parse(text: &str) -> Element {
+    text.split(':').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+fn element_of(reply: &Reply) -> Element {
+    parse(&text(reply))
+}
+
 /// A part of a transaction with what its reply says.
 pub fn told(op: &Op, reply: &Reply) -> Op {
-    let parse = |text: &str| -> Element {
-        text.split(':').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{text}"))
-    };
-    let element = |reply: &Reply| parse(&text(reply));
+    let element = element_of;
     match (op, reply) {
         (_, Reply::Error(why)) => panic!("{op:?}: {}", why.escape_ascii()),
         // Which one it was tells the reply.
@@ -146,9 +180,7 @@ pub fn told(op: &Op, reply: &Reply) -> Op {
             let found = match kind(*key) {
                 Kind::Counter => (1..=element(reply)).collect(),
                 Kind::Text => text(reply).split_terminator(',').map(parse).collect(),
-                Kind::Stream => {
-                    items(reply).iter().map(|entry| element(&items(&items(entry)[1])[1])).collect()
-                }
+                Kind::Stream => items(reply).iter().map(|entry| entry_of(entry).1).collect(),
                 _ => {
                     let found = if let Reply::Set(found) = reply { found } else { items(reply) };
                     found.iter().map(element).collect()
@@ -180,6 +212,10 @@ impl Shape {
             }
             Part::Deliver(stream) => {
                 format!("XREADGROUP GROUP group consumer COUNT 1 STREAMS {} >", self.name(*stream))
+            }
+            Part::Acknowledge(stream, _, id) => format!("XACK {} group {id}", self.name(*stream)),
+            Part::Claim(stream) => {
+                format!("XAUTOCLAIM {} group other 0 - COUNT {ELEMENTS}", self.name(*stream))
             }
         }
     }

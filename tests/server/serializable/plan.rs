@@ -2,13 +2,13 @@
 
 use super::{
     ELEMENTS,
-    history::{Key, Op},
+    history::{Element, Key, Op},
     keys::{Kind, Shape, kind},
-    part::Part,
+    part::{Part, delivered},
 };
 use crate::harness::{is_error, redirected_to};
 use holdfast_resp::{Reply, write_command};
-use std::{collections::BTreeSet, iter, ptr, slice};
+use std::{collections::BTreeSet, iter, ptr, slice, sync::Mutex};
 
 /// Executes commands, of which each is its count of words, and these, and takes some time before each.
 const SCRIPT: &str = "local replies, at = {}, 2
@@ -59,8 +59,11 @@ pub enum Form {
     Script(u64),
 }
 
+/// What streams' groups were given: the stream, the element and the ID of each entry.
+pub type Delivered = Mutex<Vec<(Key, Element, String)>>;
+
 /// A transaction that is to be executed.
-pub struct Plan {
+pub struct Plan<'c> {
     /// As which it is sent.
     pub form: Form,
     /// What it does.
@@ -73,6 +76,8 @@ pub struct Plan {
     pub shape: Shape,
     /// Whether the keys are asked for where they go.
     pub asks: bool,
+    /// Is told what is delivered.
+    pub delivered: &'c Delivered,
 }
 
 /// What has become of it.
@@ -100,7 +105,7 @@ pub enum Refusal {
     Full,
 }
 
-impl Plan {
+impl Plan<'_> {
     /// The commands, and of which part of the transaction each is.
     fn commands(&self) -> Vec<(Option<&Part>, String)> {
         let mut commands = Vec::new();
@@ -234,6 +239,12 @@ impl Plan {
                 continue;
             }
             ops.extend(part.told(reply, matches!(self.form, Form::Single)));
+            if let Part::Deliver(stream) = part
+                && !matches!(reply, Reply::Null | Reply::Error(_))
+            {
+                let (id, element) = delivered(reply);
+                self.delivered.lock().expect("no test has failed").push((*stream, element, id));
+            }
             let clears =
                 self.clears.filter(|(after, _)| !self.expires() && ptr::eq(*part, &self.parts[*after]));
             if let (Some((_, how)), Some(Op::Read(key, found))) = (clears, ops.last().cloned())
