@@ -103,9 +103,7 @@ impl Turn<'_> {
     /// Whether the log takes a write, whatever memory and replicas there are.
     #[inline(always)]
     pub fn admit_log(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
-        if bytes > WRITE_MAX {
-            return Err(TOO_MUCH);
-        }
+        check_size(bytes)?;
         let store = &self.worker.server.store;
         // What frees space may use what is reserved for it.
         let admission = if may_grow { store.admit(bytes) } else { store.admit_removal(bytes) };
@@ -125,6 +123,12 @@ impl Turn<'_> {
             }
         }
     }
+}
+
+/// Refuses what no batch holds.
+#[inline]
+pub fn check_size(bytes: usize) -> Result<(), Stop> {
+    if bytes > WRITE_MAX { Err(TOO_MUCH) } else { Ok(()) }
 }
 
 /// Bytes of log that the arguments of a command come to at most.

@@ -11,7 +11,7 @@ use crate::{
     },
     config::Opt,
     exec::{
-        admit::{purpose, redo_of},
+        admit::{check_size, purpose, redo_of},
         answer::{
             Answer,
             Outcome::{self, *},
@@ -478,7 +478,9 @@ impl Run<'_, '_, '_> {
             }
             // A log that is busy takes it all the same: it cannot be waited for here.
             let redo = redo_of(args);
-            if !self.is_let_in || self.txn.batch_bytes() + redo > SMALL_BYTES {
+            check_size(redo).map_err(text)?;
+            // What has begun may use room that others may not: it is reserved below.
+            if !self.is_let_in || (self.txn.is_clean() && redo > SMALL_BYTES) {
                 self.turn.admit_log(redo, may_grow).map_err(|stop| self.refused(stop))?;
                 self.is_let_in |= may_grow;
             }

@@ -126,27 +126,29 @@ fn a_log_that_has_failed_is_told_before_anybody_writes() {
     (0..20).for_each(|_| assert_eq!(told(&world), [""; 0]));
 }
 
-/// What a script has begun it ends, as long as it writes no more than a small batch.
+/// What a script has begun it ends, as long as it writes no more than is kept back for that: about half a segment.
 #[test]
 fn a_full_log_stops_no_script_half_way() {
-    full_log_stops_script(0);
+    full_log_stops_script(0, 20_000);
+    full_log_stops_script(0, 150_000);
 }
 
 /// Nor if others have run meanwhile.
 #[test]
 fn a_full_log_stops_no_slow_script_half_way() {
-    full_log_stops_script(200_000);
+    full_log_stops_script(200_000, 20_000);
 }
 
-/// Executes a script with so many turns of a loop between two writes, until it is refused for long.
-fn full_log_stops_script(turns: u32) {
+/// Executes a script with so many turns of a loop between two writes, of which the second one is of up to so many bytes, until it is refused for
+/// long; then there is room to remove what others have written.
+fn full_log_stops_script(turns: u32, bytes: usize) {
     let mut world = World::start(&SimIo::new(1), &options(16), &[]).expect("the power is on");
     let script = format!(
         "redis.call('set', KEYS[1], 1) for turn = 1, {turns} do end redis.call('set', KEYS[2], ARGV[1]) return 2"
     );
     for n in 0..1000 {
         let keys = ["first", "second"].map(|key| format!("{key}{n}"));
-        let value = "x".repeat(1000 + n * 37 % 20_000);
+        let value = "x".repeat(1000 + n * 7919 % bytes);
         let (reply, _) =
             world.call(&["eval", &script, "2", &keys[0], &keys[1], &value]).expect("the power is on");
         let (found, _) = world.call(&["exists", &keys[0], &keys[1]]).expect("the power is on");
@@ -156,12 +158,39 @@ fn full_log_stops_script(turns: u32) {
             continue;
         }
         assert!(matches!(&reply, Reply::Error(why) if why.starts_with(b"OOM")), "{reply:?}");
-        assert_eq!(found, Reply::Int(0), "half of a script");
+        assert_eq!(found, Reply::Int(0), "half of a script: {reply:?}");
         if n > 500 {
+            for n in 0..n {
+                call(&mut world, &["del", &format!("first{n}"), &format!("second{n}")]);
+            }
             return;
         }
     }
     panic!("nothing is refused");
+}
+
+/// Nor a transaction that copies what takes more than its arguments.
+#[test]
+fn a_full_log_stops_no_copy_half_way() {
+    let mut world = World::start(&SimIo::new(1), &options(16), &[]).expect("the power is on");
+    call(&mut world, &["set", "large", &"x".repeat(150_000)]);
+    let mut refused = 0;
+    for n in 0..1000 {
+        let keys = ["first", "second"].map(|key| format!("{key}{n}"));
+        call(&mut world, &["multi"]);
+        call(&mut world, &["set", &keys[0], &"x".repeat(n * 37 % 5000)]);
+        call(&mut world, &["copy", "large", &keys[1]]);
+        let (reply, _) = world.call(&["exec"]).expect("the power is on");
+        let (found, _) = world.call(&["exists", &keys[0], &keys[1]]).expect("the power is on");
+        world.store().log().commit_once().expect("a full log is no failure");
+        if let Reply::Array(replies) = &reply {
+            assert_eq!(replies[1], Reply::Int(1), "half of a transaction");
+            continue;
+        }
+        assert_eq!(found, Reply::Int(0), "{reply:?}");
+        refused += 1;
+    }
+    assert!(refused > 500, "{refused} are refused");
 }
 
 #[test]

@@ -43,12 +43,12 @@ impl Cluster {
         for mut set in sets {
             for options in &mut set.options {
                 let port = free_port();
-                options.extend(more(port));
-                let port = port.to_string();
+                let text = port.to_string();
                 let words =
-                    ["--cluster-enabled", "yes", "--cluster-port", &port, "--cluster-node-timeout", TIMEOUT];
+                    ["--cluster-enabled", "yes", "--cluster-port", &text, "--cluster-node-timeout", TIMEOUT];
                 options.extend(words.map(str::to_owned));
-                cluster.cluster_ports.push(port);
+                options.extend(more(port));
+                cluster.cluster_ports.push(text);
             }
             (0..SERVERS).for_each(|at| set.start_in(at, Folder::new()));
             cluster.sets.push(set);
@@ -585,7 +585,7 @@ fn version_of(client: &mut Client) -> String {
 #[test]
 fn keys_that_have_arrived_are_not_shown_as_missing() {
     let mut sets = [0, 1].map(|_| Set::new(SERVERS));
-    let ways = sets[1].put_ways();
+    let ways = sets[1].put_ways(0);
     let cluster = Cluster::start_of(sets, |_| Vec::new());
     let keys: Vec<String> =
         (0..200).map(|n| format!("key:{n}")).filter(|key| hash_slot(key.as_bytes()) < 8192).collect();

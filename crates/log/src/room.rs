@@ -41,6 +41,8 @@ pub enum Admission {
 pub enum Purpose {
     /// Data may grow.
     Write,
+    /// What has begun to write, and cannot take back what it has written, comes to its end.
+    Finish,
     /// What makes garbage of data, such as deletes.
     Remove,
     /// To empty segments.
@@ -225,6 +227,8 @@ impl Log {
         // Half a segment is nobody's, so that commits have room.
         match purpose {
             Purpose::Write => RESERVE_SEGMENTS * payload + self.slack,
+            // Half of what is kept back from the one, so that the other has the other half.
+            Purpose::Finish => self.kept_back(Purpose::Write).midpoint(self.kept_back(Purpose::Remove)),
             Purpose::Remove => CLEANER_SEGMENTS * payload + payload / 2 + self.slack,
             Purpose::Clean => payload / 2,
         }

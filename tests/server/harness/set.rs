@@ -41,11 +41,11 @@ pub fn by_ways(at: usize) -> Vec<String> {
     words.into_iter().chain(["--cluster-announce-ip", "127.0.0.1"]).map(str::to_owned).collect()
 }
 
-/// Parts a server of some from the others, between which there are these ways, or no more.
-pub fn part(ways: &[Way], at: usize, is_parted: bool) {
+/// Parts a server of some from the others, between which there are these ways, or no more. The first of them has this number.
+pub fn part(ways: &[Way], first: usize, at: usize, is_parted: bool) {
     for other in (0..ways.len()).filter(|other| *other != at) {
-        ways[other].part(source(at), is_parted);
-        ways[at].part(source(other), is_parted);
+        ways[other].part(source(first + at), is_parted);
+        ways[at].part(source(first + other), is_parted);
     }
 }
 
@@ -75,10 +75,11 @@ impl Set {
         Set { servers: (0..count).map(|_| None).collect(), options, addresses }
     }
 
-    /// Has servers reach each other by ways, one to each, before any of them is started. Each comes from an address of its own.
-    pub fn put_ways(&mut self) -> Vec<Way> {
+    /// Has servers reach each other by ways, one to each, before any of them is started. Each comes from an address of its own, the first from that of
+    /// this number.
+    pub fn put_ways(&mut self, first: usize) -> Vec<Way> {
         for (at, options) in self.options.iter_mut().enumerate() {
-            options.extend(by_ways(at));
+            options.extend(by_ways(first + at));
         }
         let mut ways = Vec::new();
         for address in self.addresses.clone() {

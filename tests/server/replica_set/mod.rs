@@ -657,7 +657,7 @@ fn a_server_that_has_lost_its_data_gets_a_copy() {
 #[test]
 fn a_copy_is_of_one_moment_whoever_leads_meanwhile() {
     let mut set = Set::new(3);
-    let ways = set.put_ways();
+    let ways = set.put_ways(0);
     (0..3).for_each(|at| set.start_in(at, Folder::new()));
     let (leader, mut client) = set.leader();
     let (lost, third) = ((leader + 1) % 3, (leader + 2) % 3);

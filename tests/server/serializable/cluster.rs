@@ -115,9 +115,9 @@ fn transactions_of_a_cluster_have_an_order() {
                     nodes.0[&port].resume();
                 }
                 2 => {
-                    part(&ways, at, true);
+                    part(&ways, 0, at, true);
                     thread::sleep(Duration::from_millis(rng.below(3 * AWAY_MS)));
-                    part(&ways, at, false);
+                    part(&ways, 0, at, false);
                 }
                 // Whoever moves it by keys goes by what it has been told.
                 3..8 if half.is_none() => moved += u32::from(move_slots(&nodes, &BTreeMap::new(), rng)),
@@ -137,10 +137,11 @@ fn transactions_of_a_cluster_have_an_order() {
     });
 }
 
-/// Kills a server of a set, stops it, parts it from the others, or has another one lead.
-fn ail_set(set: &mut Set, ways: &[Way], rng: &mut Rng) {
+/// Kills a server of a set, stops it, parts it from the others of the set or of the cluster, or has another one lead. The first of the set has
+/// this number.
+fn ail_set(set: &mut Set, first: usize, ways: &[Way], cluster_ways: &[Way], rng: &mut Rng) {
     let (at, away) = (rng.below(3) as usize, Duration::from_millis(rng.below(AWAY_MS)));
-    match rng.below(4) {
+    match rng.below(5) {
         0 => {
             let folder = set.kill(at);
             thread::sleep(away);
@@ -153,9 +154,14 @@ fn ail_set(set: &mut Set, ways: &[Way], rng: &mut Rng) {
             server.resume();
         }
         2 => {
-            part(ways, at, true);
+            part(ways, first, at, true);
             thread::sleep(away);
-            part(ways, at, false);
+            part(ways, first, at, false);
+        }
+        3 => {
+            part(cluster_ways, 0, first + at, true);
+            thread::sleep(3 * away);
+            part(cluster_ways, 0, first + at, false);
         }
         _ => {
             if let Some((_, mut leader)) = set.leading(0..3) {
@@ -181,14 +187,19 @@ fn move_slots_of_sets(cluster: &Cluster, rng: &mut Rng) -> Option<()> {
 fn transactions_of_a_cluster_of_sets_have_an_order() {
     check(|length, rng| {
         let maxdisk = any_maxdisk(rng);
-        let more = |_| {
-            let mut words = vec!["--replica-set-timeout", TIMEOUT];
+        let mut cluster_ways = Vec::new();
+        let more = |bus_port| {
+            let way = Way::new(bus_port);
+            let announced = way.port.to_string();
+            cluster_ways.push(way);
+            let mut words = vec!["--replica-set-timeout", TIMEOUT, "--cluster-node-timeout", SHORT_TIMEOUT];
+            words.extend(["--cluster-announce-bus-port", &announced]);
             words.extend(maxdisk);
             words.extend(options(rng, ["128mb", "0"]));
             words.into_iter().map(str::to_owned).collect()
         };
         let mut sets = [0, 1].map(|_| Set::new(3));
-        let ways = [0, 1].map(|set: usize| sets[set].put_ways());
+        let ways = [0, 1].map(|set| sets[set].put_ways(3 * set));
         let mut cluster = Cluster::start_of(sets, more);
         let sockets = cluster.clients().into_iter().map(|(set, at, _)| {
             let server = cluster.sets[set].servers[at].as_ref().expect("it runs");
@@ -202,7 +213,7 @@ fn transactions_of_a_cluster_of_sets_have_an_order() {
             match rng.below(8) {
                 0 => {
                     let set = rng.below(2) as usize;
-                    ail_set(&mut cluster.sets[set], &ways[set], rng);
+                    ail_set(&mut cluster.sets[set], 3 * set, &ways[set], &cluster_ways, rng);
                 }
                 1..4 if half.is_none() => moved += u32::from(move_slots_of_sets(&cluster, rng).is_some()),
                 _ => {

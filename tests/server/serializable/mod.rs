@@ -277,12 +277,12 @@ impl Ail for PartedSet<'_> {
     fn ail(&mut self, rng: &mut Rng) {
         thread::sleep(Duration::from_millis(20 + rng.below(LIFE_MS / 5)));
         let at = rng.below(self.ways.len() as u64) as usize;
-        part(&self.ways, at, rng.one_in(6));
+        part(&self.ways, 0, at, rng.one_in(6));
         self.set.go_on();
     }
 
     fn mend(&mut self) {
-        (0..self.ways.len()).for_each(|at| part(&self.ways, at, false));
+        (0..self.ways.len()).for_each(|at| part(&self.ways, 0, at, false));
         self.set.mend();
     }
 }
@@ -291,7 +291,7 @@ impl Ail for PartedSet<'_> {
 fn transactions_of_a_replica_set_have_an_order() {
     check(|length, rng| {
         let mut set = Set::new(3);
-        let ways = set.put_ways();
+        let ways = set.put_ways(0);
         let maxdisk = any_maxdisk(rng);
         let more = [&options(rng, ["128mb", "0"])[..], &maxdisk].concat();
         let sockets = Sockets::default();

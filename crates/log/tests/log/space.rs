@@ -216,8 +216,10 @@ fn what_is_kept_back_for_removals_is_there_however_much_is_to_be_left() {
     let taken = log.usage().bytes;
     log.set_medium_reserve(100 * segment);
     assert_eq!(log.admit(1000), Admission::Full);
-    let removals = append_for(Purpose::Remove, u64::MAX);
-    assert!(removals > SEGMENT_PAYLOAD, "{removals} bytes");
+    let [finished, removals] =
+        [Purpose::Finish, Purpose::Remove].map(|purpose| append_for(purpose, u64::MAX));
+    assert!(finished > 0 && removals > SEGMENT_PAYLOAD / 2, "{finished} and {removals} bytes");
+    assert!(finished + removals > SEGMENT_PAYLOAD, "{finished} and {removals} bytes");
     append_for(Purpose::Clean, u64::MAX);
     assert!(log.usage().bytes <= taken + log.promised_bytes(), "{taken}, then {:?}", log.usage());
     log.wait_durable(log.tail()).expect("it has room");

@@ -52,19 +52,23 @@ impl<'s> Allowance<'s> {
         self.reservation.release(u64::MAX);
     }
 
-    /// Reserves what needs no reservation as long as nobody else writes, as far as there is room. It may use what is kept back for removals, since
-    /// what was begun is to come to its end.
+    /// Reserves what needs no reservation as long as nobody else writes, as far as there is room.
     pub fn keep_small(&mut self) {
         let more = batch_len(SMALL_BYTES).saturating_sub(self.reservation.bytes());
         if more > 0 {
             // Without room it is refused when it wants some.
-            let _ = self.reservation.add(more, Purpose::Remove);
+            let _ = self.reservation.add(more, self.purpose_to_finish());
         }
     }
 
     /// Whether it has.
     pub fn keeps_small(&self) -> bool {
         self.reservation.bytes() >= batch_len(SMALL_BYTES)
+    }
+
+    /// For what a transaction writes that has changed something.
+    pub fn purpose_to_finish(&self) -> Purpose {
+        if self.purpose == Purpose::Write { Purpose::Finish } else { self.purpose }
     }
 
     /// Adds what is wanted besides, without waiting; whether there is room.

@@ -183,7 +183,8 @@ impl Txn<'_> {
             return Err(Error::NotAdmitted(Admission::Busy));
         }
         let more = batch_len(wanted) - allowance.reservation.bytes();
-        allowance.reservation.add(more, allowance.purpose).map_err(|refusal| {
+        let purpose = if has_changed { allowance.purpose_to_finish() } else { allowance.purpose };
+        allowance.reservation.add(more, purpose).map_err(|refusal| {
             let refusal = if may_wait { engine.judge(refusal, more) } else { refusal };
             Error::NotAdmitted(refusal)
         })?;
