@@ -560,23 +560,24 @@ fn sorted(mut op: Op) -> Op {
 /// Writes and reads values, which drive others from memory, and fill the disk until it removes them.
 pub fn drive_out(common: &Common, rng: Rng) {
     let _end = EndOnDrop(&common.is_over);
-    let (mut actor, value) = (Actor::new(common, rng, WRITER), "v".repeat(OTHER_BYTES));
-    let mut removes = true;
+    let (mut actor, mut removes) = (Actor::new(common, rng, WRITER), false);
+    // It takes room also where values are compressed.
+    let value: String = (0..OTHER_BYTES).map(|_| char::from(b'0' + actor.rng.below(64) as u8)).collect();
     while !common.is_over.load(Relaxed) {
         thread::sleep(PAUSE);
         let server = actor.any_server();
         let Some(mut link) = actor.connect(server) else { continue };
-        removes = !removes;
-        while !common.is_over.load(Relaxed) && !actor.rng.one_in(OTHERS) {
+        while !common.is_over.load(Relaxed) {
             let nth = actor.rng.below(OTHERS);
             let command = match actor.rng.below(4) {
                 0 => format!("GET other:{nth}"),
                 _ if removes => format!("DEL other:{nth}"),
                 _ => format!("SET other:{nth} {value}"),
             };
-            if link.call(&command).is_none() {
-                break;
-            }
+            let Some(reply) = link.call(&command) else { break };
+            // Others are to find it full, too.
+            let often = if is_error(&reply, "OOM") { 30 } else { 3 * OTHERS };
+            removes ^= actor.rng.one_in(often);
             thread::sleep(Duration::from_millis(1));
         }
     }

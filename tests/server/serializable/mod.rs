@@ -45,7 +45,7 @@ const KEYS: [usize; 2] = [3, 40];
 /// Bytes that an element has more than it needs.
 const PADS: [usize; 3] = [0, 300, 3000];
 /// How much a server may write: all, or less than comes to be.
-const MAXDISK: [[&str; 2]; 2] = [["--maxdisk", "0"], ["--maxdisk", "60mb"]];
+const MAXDISK: [[&str; 2]; 2] = [["--maxdisk", "0"], ["--maxdisk", "30mb"]];
 /// How long a server runs until it is killed, at most.
 const LIFE_MS: u64 = 2500;
 /// Clients of a set that only read, of any server.
