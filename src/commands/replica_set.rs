@@ -124,10 +124,15 @@ fn change(call: &mut Call, set: &ReplicaSet, change: Change, id: Option<MemberId
     };
     let (log, is_added) = (call.server().store.log(), matches!(change, Change::Add(_)));
     let is_done = log.durable() >= end && set.view().servers.contains_key(&id) == is_added;
-    if !is_done && log.failed().is_none() {
-        call.session.progress = Some(Progress::Members(id, end));
-        return Ok(Outcome::postpone(DONE_TICK));
+    match log.failed() {
+        _ if is_done => {
+            call.out.int(id as i64);
+            Ok(Done)
+        }
+        Some(why) => Err(format!("ERR {why}: whether the change is made, the next leader knows").into()),
+        None => {
+            call.session.progress = Some(Progress::Members(id, end));
+            Ok(Outcome::postpone(DONE_TICK))
+        }
     }
-    call.out.int(id as i64);
-    Ok(Done)
 }

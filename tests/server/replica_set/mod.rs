@@ -4,7 +4,7 @@ pub mod faults;
 
 use crate::harness::{
     self, Client, EndOnDrop, Folder, Rng, Server, Set, bulk, error, free_port, http::get, is_error, number,
-    ok, program, run, seed, show, wait_until,
+    ok, part, program, run, seed, show, wait_until,
 };
 use holdfast_resp::{Reply, write_command};
 use std::{
@@ -680,6 +680,20 @@ fn a_copy_is_of_one_moment_whoever_leads_meanwhile() {
     wait_until(log, || number(&client.call("WAIT 2 1000")) == Some(2));
     let digest = client.call("DEBUG DIGEST");
     assert_eq!(set.client(lost).expect("it runs").call("DEBUG DIGEST"), digest, "{}", log());
+}
+
+/// A leader that is cut off, and leads no more before the others have agreed, does not say that a server is removed.
+#[test]
+fn no_change_is_confirmed_that_is_not_made() {
+    let mut set = Set::new(3);
+    let ways = set.put_ways(0);
+    (0..3).for_each(|at| set.start_in(at, Folder::new()));
+    let (leader, mut client) = set.leader();
+    part(&ways, 0, leader, true);
+    let reply = client.try_call(&format!("REPLICASET REMOVE {}", (leader + 1) % 3 + 1));
+    // The connection ends, or it says why.
+    let says_why = |reply: &Reply| is_error(reply, "ERR") && show(reply).contains("the next leader knows");
+    assert!(reply.as_ref().is_none_or(says_why), "{reply:?}");
 }
 
 #[test]

@@ -253,6 +253,11 @@ impl<'c> Actor<'c> {
         }
     }
 
+    fn plan_of(&self, form: Form, parts: Vec<Part>) -> Plan<'c> {
+        let Common { shape, delivered, .. } = self.common;
+        Plan { form, parts, same: Vec::new(), clears: None, shape: *shape, asks: false, delivered }
+    }
+
     fn plan(&mut self) -> Plan<'c> {
         let count = 1 + self.rng.below(OPS);
         let (form, parts) = match self.rng.below(5) {
@@ -274,15 +279,7 @@ impl<'c> Actor<'c> {
         };
         let is_whole = matches!(form, Form::Multi | Form::Script(_));
         let same = if is_whole { self.same(parts.len()) } else { Vec::new() };
-        let mut plan = Plan {
-            form,
-            parts,
-            same,
-            clears: None,
-            shape: self.common.shape,
-            asks: false,
-            delivered: &self.common.delivered,
-        };
+        let mut plan = Plan { same, ..self.plan_of(form, parts) };
         let may_clear = |part: &Part| matches!(part, Part::Op(Op::Read(key, _)) if kind(*key).can_take());
         if self.role.writes
             && is_whole
@@ -498,15 +495,7 @@ impl<'c> Actor<'c> {
         }
         let parts: Vec<Part> = (0..1 + self.rng.below(OPS)).map(|_| self.any_part()).collect();
         let same = self.same(parts.len());
-        let plan = Plan {
-            form: Form::Multi,
-            parts,
-            same,
-            clears: None,
-            shape,
-            asks: false,
-            delivered: &self.common.delivered,
-        };
+        let plan = Plan { same, ..self.plan_of(Form::Multi, parts) };
         let mut request = Vec::new();
         plan.write(&mut request);
         let sent = link.client.try_send(&request);
@@ -530,17 +519,9 @@ impl<'c> Actor<'c> {
             let claim = Some(Part::Claim(key)).filter(|_| kind(key) == Kind::Stream);
             for part in [Part::Op(read(key))].into_iter().chain(claim) {
                 let before = self.done.len();
-                let plan = || Plan {
-                    form: Form::Single,
-                    parts: vec![part.clone()],
-                    same: Vec::new(),
-                    clears: None,
-                    shape: common.shape,
-                    asks: false,
-                    delivered: &common.delivered,
-                };
                 let is_read = || {
-                    self.execute(|actor, link| actor.send(link, vec![plan()]));
+                    let plan = self.plan_of(Form::Single, vec![part.clone()]);
+                    self.execute(|actor, link| actor.send(link, vec![plan]));
                     self.done.len() > before
                 };
                 wait_until(|| format!("key {key} is read"), is_read);

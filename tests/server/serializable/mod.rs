@@ -16,14 +16,15 @@ mod plan;
 
 use crate::{
     harness::{
-        EndOnDrop, Folder, Redis, Rng, Server, Set, Way, assert_sound, long_form, part, sample::state, seed,
-        written::Sockets,
+        Client, EndOnDrop, Folder, Redis, Rng, Server, Set, Way, assert_sound, long_form, part,
+        sample::state, seed, text, wait_until, written::Sockets,
     },
     replica_set::faults::Ailing,
     upgrade::Dynasty,
 };
 use actor::{Actor, CACHE, Common, READER, READING_CACHE, Role, WRITER, drive_out};
 use history::Transaction;
+use holdfast_resp::Reply;
 use keys::{Shape, rule};
 use operator::operate;
 use plan::Delivered;
@@ -263,7 +264,24 @@ fn transactions_of_a_replica_have_an_order() {
         // A Redis forgets who has waited for what it reads.
         let roles = [(WRITER, CLIENTS), (READER, READERS), (READING_CACHE, CACHES)];
         // What it has no room for, a Redis leaves half done.
-        run(Scene { has_operator: false, ..Scene::new(&sockets, &roles) }, length, rng, &mut ail)
+        let scene = Scene { has_operator: false, ..Scene::new(&sockets, &roles) };
+        let history = run(scene, length, rng, &mut ail);
+        let replica = replica.expect("it runs");
+        // A replica of a Redis does not know when its consumers were seen there.
+        let seen = |mut client: Client| {
+            let mut seen = vec![client.call("DEBUG DIGEST")];
+            let Reply::Array(streams) = client.call("KEYS *Stream:*") else { return None };
+            let mut streams: Vec<String> = streams.iter().map(text).collect();
+            streams.sort();
+            seen.extend(streams.iter().map(|stream| client.call(&format!("XINFO GROUPS {stream}"))));
+            Some(seen)
+        };
+        let both = || [primary.client(), replica.client()].map(seen);
+        let has_the_same =
+            |[primary, replica]: [Option<Vec<Reply>>; 2]| primary.is_some() && primary == replica;
+        wait_until(|| format!("it has the same: {:?}", both()), || has_the_same(both()));
+        assert_sound(&replica.kill());
+        history
     });
 }
 
