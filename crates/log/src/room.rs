@@ -227,7 +227,7 @@ impl Log {
         // Half a segment is nobody's, so that commits have room.
         match purpose {
             Purpose::Write => RESERVE_SEGMENTS * payload + self.slack,
-            // Half of what is kept back from the one, so that the other has the other half.
+            // It has half of what writers leave for removals, and leaves them the other half.
             Purpose::Finish => self.kept_back(Purpose::Write).midpoint(self.kept_back(Purpose::Remove)),
             Purpose::Remove => CLEANER_SEGMENTS * payload + payload / 2 + self.slack,
             Purpose::Clean => payload / 2,
