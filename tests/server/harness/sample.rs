@@ -1,7 +1,8 @@
 //! Random data of all types, and everything that clients can see of data.
 
-use super::{Client, Redis, Rng, is_error, show};
+use super::{Client, Redis, Rng, is_error, items, show, wait_until};
 use holdfast_resp::{Reply, write_command};
+use std::{thread, time::Duration};
 
 /// The databases that are used.
 pub const DATABASES: [&str; 3] = ["0", "9", "15"];
@@ -115,6 +116,13 @@ pub fn make_data(client: &mut Client, rng: &mut Rng, for_redis: bool) {
         // Now collections lie frozen in the log, and nothing is in memory.
         client.call("DEBUG RELOAD");
     }
+}
+
+/// Waits until what expires within some milliseconds is removed.
+pub fn wait_until_expired(client: &mut Client) {
+    thread::sleep(Duration::from_millis(50));
+    let has_none = || Reply::Int(items(&client.call("KEYS *")).len() as i64) == client.call("DBSIZE");
+    wait_until(|| "what has expired is removed".into(), has_none);
 }
 
 /// Everything that a client can see of the data. How a stream's nodes are laid out is nobody's business.

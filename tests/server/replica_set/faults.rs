@@ -6,7 +6,7 @@
 use super::roles;
 use crate::harness::{
     Client, EndOnDrop, Folder, Rng, Set, assert_sound, long_form, number,
-    sample::state,
+    sample::{state, wait_until_expired},
     seed, wait_until,
     written::{KINDS, PAUSE, Sockets, Writer, Written},
 };
@@ -95,6 +95,7 @@ impl<'s> Ailing<'s> {
 
     /// Waits until all have the same, and ends them: their folders are sound.
     pub fn end(mut self) {
+        wait_until_expired(&mut self.set.leader().1);
         let client = |at: &usize| self.set.client(*at);
         let digest = |at: &usize| client(at).and_then(|mut client| client.try_call("DEBUG DIGEST"));
         let digests = || self.members.iter().map(digest).collect::<Vec<_>>();

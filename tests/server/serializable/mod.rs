@@ -17,7 +17,9 @@ mod plan;
 use crate::{
     harness::{
         Client, EndOnDrop, Folder, Redis, Rng, Server, Set, Way, assert_sound, long_form, part,
-        sample::state, seed, text, wait_until, written::Sockets,
+        sample::{state, wait_until_expired},
+        seed, text, wait_until,
+        written::Sockets,
     },
     replica_set::faults::Ailing,
     upgrade::Dynasty,
@@ -231,6 +233,7 @@ fn transactions_have_an_order() {
         let history = run(scene, length, rng, &mut ail);
         // What nobody looks at in a history is there, too, however it is kept.
         let server = server.expect("it runs");
+        wait_until_expired(&mut server.client());
         let before = state(&mut server.client());
         let server = start(server.kill(), rng);
         let after = state(&mut server.client());
@@ -276,6 +279,7 @@ fn transactions_of_a_replica_have_an_order() {
             seen.extend(streams.iter().map(|stream| client.call(&format!("XINFO GROUPS {stream}"))));
             Some(seen)
         };
+        wait_until_expired(&mut primary.client());
         let both = || [primary.client(), replica.client()].map(seen);
         let has_the_same =
             |[primary, replica]: [Option<Vec<Reply>>; 2]| primary.is_some() && primary == replica;

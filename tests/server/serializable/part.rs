@@ -107,14 +107,13 @@ impl Part {
     }
 }
 
-pub fn has_no_group(reply: &Reply) -> bool {
+fn has_no_group(reply: &Reply) -> bool {
     is_error(reply, "NOGROUP")
 }
 
 /// The ID of the entry that a group was given, and its element.
 pub fn delivered(reply: &Reply) -> (String, Element) {
-    let streams = if let Reply::Map(streams) = reply { &streams[0].1 } else { &items(&items(reply)[0])[1] };
-    entry_of(&items(streams)[0])
+    entry_of(&items(&items(&items(reply)[0])[1])[0])
 }
 
 /// The ID of an entry of a stream, and its element.
@@ -147,7 +146,6 @@ fn element_of(reply: &Reply) -> Element {
 
 /// A part of a transaction with what its reply says.
 pub fn told(op: &Op, reply: &Reply) -> Op {
-    let element = element_of;
     match (op, reply) {
         (_, Reply::Error(why)) => panic!("{op:?}: {}", why.escape_ascii()),
         // Which one it was tells the reply.
@@ -163,11 +161,11 @@ pub fn told(op: &Op, reply: &Reply) -> Op {
         (Op::Take(key, None), Reply::Array(parts)) => {
             // Of BLPOP and BZPOPMIN the key comes first.
             let at = usize::from(parts.len() == 3 || kind(*key) == Kind::Queue);
-            Op::Take(*key, parts.get(at).map(element))
+            Op::Take(*key, parts.get(at).map(element_of))
         }
-        (Op::Take(key, None), reply) => Op::Take(*key, Some(element(reply))),
+        (Op::Take(key, None), reply) => Op::Take(*key, Some(element_of(reply))),
         (Op::Get(key, _), Reply::Null) => Op::Get(*key, None),
-        (Op::Get(key, _), reply) => Op::Get(*key, Some(element(reply))),
+        (Op::Get(key, _), reply) => Op::Get(*key, Some(element_of(reply))),
         (Op::Look(key, element, _), reply) => {
             Op::Look(*key, *element, !matches!(reply, Reply::Null) && number(reply) != Some(0))
         }
@@ -178,12 +176,12 @@ pub fn told(op: &Op, reply: &Reply) -> Op {
         }
         (Op::Read(key, _), reply) => {
             let found = match kind(*key) {
-                Kind::Counter => (1..=element(reply)).collect(),
+                Kind::Counter => (1..=element_of(reply)).collect(),
                 Kind::Text => text(reply).split_terminator(',').map(parse).collect(),
                 Kind::Stream => items(reply).iter().map(|entry| entry_of(entry).1).collect(),
                 _ => {
                     let found = if let Reply::Set(found) = reply { found } else { items(reply) };
-                    found.iter().map(element).collect()
+                    found.iter().map(element_of).collect()
                 }
             };
             Op::Read(*key, found)
