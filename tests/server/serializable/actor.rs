@@ -13,6 +13,7 @@ use crate::harness::{
 };
 use holdfast_resp::{Reply, write_command};
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     mem,
     sync::atomic::{
@@ -367,13 +368,24 @@ impl<'c> Actor<'c> {
                 let mut other = self.connect(server)?;
                 for (name, kept) in &link.kept {
                     let reply = other.call(&self.common.shape.command(&read(kept.key())))?;
-                    if !is_error(&reply, "") && sorted(told(kept, &reply)) != sorted(kept.clone()) {
-                        return Some(name.clone());
+                    if is_error(&reply, "") {
+                        continue;
+                    }
+                    let (now, kept) = (sorted(told(kept, &reply)), sorted(kept.clone()));
+                    if now != kept {
+                        return Some(format!("{name} at {server}: {kept:?}, and now {now:?}"));
                     }
                 }
                 None
             };
-            wait_until(|| "it is told that what it has kept has changed".into(), || outdated().is_none());
+            let found = RefCell::new(None);
+            wait_until(
+                || format!("it is told that what it has kept has changed: {:?}", found.borrow()),
+                || {
+                    *found.borrow_mut() = outdated();
+                    found.borrow().is_none()
+                },
+            );
         }
     }
 
