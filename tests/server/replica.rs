@@ -3,7 +3,7 @@
 
 use crate::harness::{
     Client, Folder, Redis, Rng, Server, bulk, check, free_port, is_error, number, ok, program, run,
-    sample::{known_to_redis, make_data, state},
+    sample::{assert_same, known_to_redis, make_data, state},
     seed, show, wait_until,
 };
 use holdfast_resp::{Reply, write_command};
@@ -37,13 +37,6 @@ fn wait_until_equal(primary: &mut Client, server: &Server) {
         || format!("the primary's offset\n{}", server.log()),
         || client.info("slave_repl_offset") == primary.info("master_repl_offset"),
     );
-}
-
-/// Two states are the same; shows where they are not.
-fn assert_same(found: Vec<String>, expected: &[String]) {
-    let pairs = found.iter().zip(expected).filter(|(found, expected)| found != expected);
-    pairs.for_each(|(found, expected)| println!("{found}\n  is not {expected}"));
-    assert!(found == expected, "{} lines, and not {}", found.len(), expected.len());
 }
 
 #[test]

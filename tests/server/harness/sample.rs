@@ -157,6 +157,13 @@ pub fn state(client: &mut Client) -> Vec<String> {
     seen
 }
 
+/// Two states are the same; shows where they are not.
+pub fn assert_same(found: Vec<String>, expected: &[String]) {
+    let pairs = found.iter().zip(expected).filter(|(found, expected)| found != expected);
+    pairs.for_each(|(found, expected)| println!("{found}\n  is not {expected}"));
+    assert!(found == expected, "{} lines, and not {}", found.len(), expected.len());
+}
+
 /// What is told of a stream without when its consumers were last active, which no server knew before 7.2.
 fn without_activity(line: &str) -> String {
     let mut parts = line.split("active-time ");

@@ -6,7 +6,7 @@
 use super::roles;
 use crate::harness::{
     Client, EndOnDrop, Folder, Rng, Set, assert_sound, long_form, number,
-    sample::{state, wait_until_expired},
+    sample::{assert_same, state, wait_until_expired},
     seed, wait_until,
     written::{KINDS, PAUSE, Sockets, Writer, Written},
 };
@@ -103,13 +103,10 @@ impl<'s> Ailing<'s> {
             || format!("all have the same: {:?}", digests()),
             || digests().windows(2).all(|pair| pair[0] == pair[1]),
         );
-        let states = self.members.iter().map(|at| (at, state(&mut client(at).expect("it runs"))));
+        let states = self.members.iter().map(|at| state(&mut client(at).expect("it runs")));
         let states: Vec<_> = states.collect();
-        for ((one, seen), (other, seen_there)) in states.iter().zip(&states[1..]) {
-            assert_eq!(seen.len(), seen_there.len());
-            for (here, there) in seen.iter().zip(seen_there) {
-                assert_eq!(here, there, "at {one} and at {other}");
-            }
+        for pair in states.windows(2) {
+            assert_same(pair[0].clone(), &pair[1]);
         }
         self.members.iter().for_each(|at| assert_sound(&self.set.kill(*at)));
     }

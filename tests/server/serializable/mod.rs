@@ -17,7 +17,7 @@ mod plan;
 use crate::{
     harness::{
         Client, EndOnDrop, Folder, Redis, Rng, Server, Set, Way, assert_sound, long_form, part,
-        sample::{state, wait_until_expired},
+        sample::{assert_same, state, wait_until_expired},
         seed, text, wait_until,
         written::Sockets,
     },
@@ -236,11 +236,7 @@ fn transactions_have_an_order() {
         wait_until_expired(&mut server.client());
         let before = state(&mut server.client());
         let server = start(server.kill(), rng);
-        let after = state(&mut server.client());
-        for (before, after) in before.iter().zip(&after) {
-            assert_eq!(before, after, "before and after a crash");
-        }
-        assert_eq!(before.len(), after.len());
+        assert_same(state(&mut server.client()), &before);
         assert_sound(&server.kill());
         history
     });
