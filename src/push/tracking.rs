@@ -319,14 +319,14 @@ impl Tracking {
         }
     }
 
-    /// A database was emptied: nobody's copies are valid.
+    /// A database was emptied: nobody's copies are valid. What is read meanwhile is either forgotten before they are told, or remembered.
     pub fn invalidate_all(&self, push: &Push, wait_lsn: Lsn) {
-        for tracker in self.trackers.read().expect("no holder panics").values() {
-            tracker.send(push, None, wait_lsn);
-        }
         for part in &self.parts {
             let keys = std::mem::take(&mut *part.lock().expect("no holder panics"));
             keys.list.iter().for_each(|(_, clients)| self.count_removed(clients));
+        }
+        for tracker in self.trackers.read().expect("no holder panics").values() {
+            tracker.send(push, None, wait_lsn);
         }
     }
 }
@@ -366,6 +366,7 @@ fn names(keys: &[&[u8]]) -> Arc<[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     fn client(id: u64) -> Arc<Client> {
         Arc::new(Client::new(id, String::new(), String::new(), 0, 0, false))
@@ -386,6 +387,31 @@ mod tests {
 
     fn changed(key: &[u8], by: Option<u64>) -> Changed {
         Changed { key: key.to_vec(), by }
+    }
+
+    #[test]
+    fn what_is_read_when_all_are_told_is_not_forgotten_without_that() {
+        let push = Push::new(1, Arc::default(), None);
+        let tracking = &push.tracking;
+        tracking.begin(&client(1), &Mode::default());
+        let mut before = 0;
+        for _ in 0..3000 {
+            let were_told = std::thread::scope(|scope| {
+                scope.spawn(|| tracking.invalidate_all(&push, 0));
+                let until = Instant::now() + Duration::from_micros(fastrand::u64(..60));
+                while Instant::now() < until {}
+                let were_told = told(&push);
+                tracking.remember(1, b"a");
+                were_told
+            });
+            if !were_told.is_empty() {
+                before += 1;
+                assert_eq!(tracking.keys(), 1, "it was read behind what its client was told");
+            }
+            tracking.invalidate(&push, &changed(b"a", None), 0);
+            told(&push);
+        }
+        println!("{before} times what was read was read behind it");
     }
 
     #[test]
