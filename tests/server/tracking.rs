@@ -66,6 +66,23 @@ fn who_has_read_a_key_is_told_once_that_it_changed() {
 }
 
 #[test]
+fn who_has_waited_for_a_key_is_told_that_it_changed_since() {
+    let server = Server::start(&["--workers", "2"]);
+    let (mut reader, mut writer) = (tracker(&server, ""), server.client());
+    reader.send(b"XREAD BLOCK 0 STREAMS s 0\r\n");
+    wait_until(|| "it waits".into(), || writer.info("blocked_clients") == "1");
+    writer.call("xadd s 1-1 n 1");
+    assert_eq!(told(&mut reader), "{s [[1-1 [n 1]]]}");
+    writer.call("xadd s 2-1 n 2");
+    assert_eq!(told(&mut reader), ">[invalidate [s]]");
+    // In vain.
+    reader.send(b"XREAD BLOCK 1 STREAMS none 0\r\n");
+    assert_eq!(told(&mut reader), "nil");
+    writer.call("xadd none 1-1 n 1");
+    assert_eq!(told(&mut reader), ">[invalidate [none]]");
+}
+
+#[test]
 fn own_changes_are_told_behind_the_reply() {
     let server = Server::start(&[]);
     let mut client = tracker(&server, "");

@@ -62,6 +62,8 @@ pub struct Common<'s> {
     pub sockets: &'s Sockets,
     /// Whether they have less room than they may need.
     pub gets_full: bool,
+    /// Whether a Redis leads.
+    pub has_redis: bool,
     pub begun: Instant,
     pub is_over: AtomicBool,
 }
@@ -356,7 +358,10 @@ impl<'c> Actor<'c> {
                 return None;
             }
         }
-        (self.role.asks_any || role[0] == bulk("master")).then_some(link)
+        let leads = role[0] == bulk("master");
+        // A Redis forgets who has waited for what it reads, and does not tell it of changes.
+        let is_told = !(leads && self.common.has_redis);
+        (self.role.asks_any || leads).then_some(link).filter(|_| is_told || !self.role.keeps)
     }
 
     /// Sees that all that is kept is still there, soon after nobody writes any more.

@@ -116,13 +116,15 @@ struct Scene<'s> {
     has_tags: bool,
     /// Whether the servers have less room than they may need.
     gets_full: bool,
+    /// Whether a Redis leads.
+    has_redis: bool,
     /// Whether an operator does this and that with them.
     has_operator: bool,
 }
 
 impl<'s> Scene<'s> {
     fn new(sockets: &'s Sockets, roles: &'s [(Role, u64)]) -> Scene<'s> {
-        Scene { sockets, roles, has_tags: false, gets_full: false, has_operator: true }
+        Scene { sockets, roles, has_tags: false, gets_full: false, has_redis: false, has_operator: true }
     }
 }
 
@@ -143,7 +145,7 @@ impl<F: FnMut(&mut Rng)> Ail for F {
 
 /// A history, to whose servers something happens meanwhile.
 fn run(
-    Scene { sockets, roles, has_tags, gets_full, has_operator }: Scene,
+    Scene { sockets, roles, has_tags, gets_full, has_redis, has_operator }: Scene,
     length: Duration,
     rng: &mut Rng,
     ail: &mut impl Ail,
@@ -159,6 +161,7 @@ fn run(
         delivered: Delivered::default(),
         sockets,
         gets_full,
+        has_redis,
         begun: Instant::now(),
         is_over: AtomicBool::new(false),
     };
@@ -260,10 +263,9 @@ fn transactions_of_a_replica_have_an_order() {
             let folder = replica.take().expect("it runs").kill();
             replica = Some(start(folder, rng));
         };
-        // A Redis forgets who has waited for what it reads.
         let roles = [(WRITER, CLIENTS), (READER, READERS), (READING_CACHE, CACHES)];
         // What it has no room for, a Redis leaves half done.
-        let scene = Scene { has_operator: false, ..Scene::new(&sockets, &roles) };
+        let scene = Scene { has_redis: true, has_operator: false, ..Scene::new(&sockets, &roles) };
         let history = run(scene, length, rng, &mut ail);
         let replica = replica.expect("it runs");
         // A replica is not told when consumers were seen, nor how many entries a group has read.
