@@ -1,7 +1,7 @@
 //! `holdfast backup`, `restore` and `check`: a server that runs is copied as it is at one moment, whatever its clients do.
 
 use crate::harness::{
-    Client, Folder, Rng, Server, check, is_error, ok, program, seed, text,
+    Client, Folder, Rng, Server, assert_sound, is_error, ok, program, seed, text,
     transfers::{call, check_moment, int, under_load},
     wait_until,
 };
@@ -57,11 +57,11 @@ fn a_backup_under_load_is_one_moment() {
     assert_eq!(client.info("backup_in_progress"), "0");
     assert_eq!(check_moment(&mut client), all, "the server has them all");
     let folder = server.stop();
-    assert!(check(&folder).0);
+    assert_sound(&folder);
     let (is_sound, told) = program(&["check", &folder.join("backups")]);
     assert!(is_sound && told.contains("backup 3: taken") && told.ends_with("ok\n"), "{told}");
     let check_between = |new: Folder, (before, after): &(Vec<u64>, Vec<u64>)| {
-        assert!(check(&new).0);
+        assert_sound(&new);
         let restored = Server::start_in(new, &options);
         let found = check_moment(&mut restored.client());
         let is_between =
@@ -177,7 +177,7 @@ fn a_kill_of_the_server_or_of_the_backup_harms_neither_side() {
     let output = child.wait_with_output().expect("it ends");
     let told = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(!output.status.success() && told.contains("the server "), "{told}");
-    assert!(check(&folder).0);
+    assert_sound(&folder);
     let (is_sound, told) = program(&["check", &folder.join("backups")]);
     assert!(is_sound && !told.contains("backup 2"), "{told}");
     let server = Server::start_in(folder, &[]);

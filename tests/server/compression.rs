@@ -1,8 +1,8 @@
 //! Values that are compressed on disk: they take less of it, all come back whatever the option is then, and damage is found.
 
-use crate::harness::{Client, Folder, Rng, Server, bulk, is_error, ok, seed, wait_until};
+use crate::harness::{self, Client, Rng, Server, assert_sound, bulk, is_error, ok, seed, wait_until};
 use holdfast_resp::{Reply, write_command};
-use std::{fs, ops::Range, process::Command};
+use std::{fs, ops::Range};
 
 const KEYS: u64 = 40_000;
 
@@ -45,15 +45,6 @@ fn check(client: &mut Client, round: u64, numbers: impl Iterator<Item = u64>) {
 
 fn number(client: &mut Client, field: &str) -> u64 {
     client.info(field).parse().expect("a number")
-}
-
-fn check_folder(folder: &Folder) -> (bool, String) {
-    let out = Command::new(env!("CARGO_BIN_EXE_holdfast")).arg("check").arg(folder.join("data")).output();
-    let out = out.expect("holdfast check runs");
-    (
-        out.status.success(),
-        String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr),
-    )
 }
 
 #[test]
@@ -108,8 +99,7 @@ fn values_take_less_of_the_disk_and_come_back_by_any_option() {
         fill(&mut client, round);
         check(&mut client, round, (0..KEYS).step_by(7));
         folder = server.kill();
-        let (is_sound, told) = check_folder(&folder);
-        assert!(is_sound, "{told}");
+        assert_sound(&folder);
     }
     let server = Server::start_in(folder, &options("no"));
     check(&mut server.client(), 4, 0..KEYS);
@@ -148,8 +138,7 @@ fn a_damaged_value_is_named() {
     let mut client = server.client();
     fill(&mut client, 1);
     let folder = server.stop();
-    let (is_sound, told) = check_folder(&folder);
-    assert!(is_sound, "{told}");
+    assert_sound(&folder);
     // A bit of a value, some way into the log.
     let log = fs::read_dir(folder.join("data/log")).expect("a log");
     let first = log.map(|entry| entry.expect("an entry").file_name()).min().expect("a segment");
@@ -157,7 +146,7 @@ fn a_damaged_value_is_named() {
     let bytes = folder.read(&name);
     let key_at = (0..bytes.len()).rfind(|&at| bytes[at..].starts_with(b"user:000777")).expect("the key");
     folder.flip_bit(&name, key_at as u64 + 40, 3);
-    let (is_sound, told) = check_folder(&folder);
+    let (is_sound, told) = harness::check(&folder);
     assert!(!is_sound && told.contains("item checksum"), "{told}");
 }
 
@@ -191,8 +180,8 @@ fn it_is_turned_on_and_off_while_the_server_runs() {
     assert_eq!(client.call("CONFIG SET compression zstd"), ok());
     set(&mut client, true);
     let folder = server.kill();
-    let (is_sound, told) = check_folder(&folder);
-    assert!(is_sound && told.contains("items: 1, ") && told.contains(" 1 compressed"), "{told}");
+    let told = assert_sound(&folder);
+    assert!(told.contains("items: 1, ") && told.contains(" 1 compressed"), "{told}");
     let server = Server::start_in(folder, &[]);
     assert_eq!(server.client().call("GET key"), bulk(&text));
 }
@@ -227,7 +216,7 @@ fn small_values_share_a_dictionary() {
     assert!(before > 500_000 && after * 2 < before, "{after} of {before}");
     drop(client);
     let folder = server.kill();
-    assert!(check_folder(&folder).0);
+    assert_sound(&folder);
     let server = Server::start_in(folder, &[]);
     let mut client = server.client();
     for first in (0..10_000).step_by(500) {

@@ -1,7 +1,7 @@
 //! Each command that docs/operations.md and docs/migration.md tell an operator to type is typed here, in the order of the page, or is one of
 //! the few that need another machine.
 
-use crate::harness::{self, Folder, PATIENCE, Redis, Server, check, free_port, ok, told, wait_until};
+use crate::harness::{self, Folder, PATIENCE, Redis, Server, assert_sound, free_port, ok, told, wait_until};
 use std::{
     collections::BTreeSet,
     fs,
@@ -270,7 +270,7 @@ fn the_commands_of_the_page_on_migration_work() {
     let folder = Folder::new();
     fs::copy(shell.folder.join("dump.rdb"), folder.join("dump.rdb")).expect("the file");
     shell.run(&format!("holdfast import dump.rdb --dir {}", folder.join("data")));
-    assert!(check(&folder).0);
+    assert_sound(&folder);
     let server = Server::start_in(folder, &[]);
     server.client().run_script("GET key => value\nGET saved => value\nDBSIZE => :2");
 }

@@ -1,6 +1,8 @@
 //! What is known of the uses of keys, and which keys are evicted.
 
-use crate::harness::{Client, Server, array, bulk, check, error, is_error, number, ok, text, wait_until};
+use crate::harness::{
+    Client, Server, array, assert_sound, bulk, error, is_error, number, ok, text, wait_until,
+};
 use holdfast_resp::{Reply, write_command};
 use std::{collections::BTreeSet, ops::Range, thread::sleep, time::Duration};
 
@@ -246,8 +248,7 @@ fn as_many_keys_stay_as_there_is_room_for_and_survive_a_restart() {
     assert!(after.is_subset(&before));
     assert!((before.len() - after.len()) as u64 <= evicted(&mut client));
     assert!(after.len() > before.len() * 9 / 10);
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound, "{text}");
+    assert_sound(&server.stop());
 }
 
 #[test]

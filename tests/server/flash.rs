@@ -1,7 +1,7 @@
 //! Data larger than the storage-class memory that the server has: the oldest of the log go on to a folder on flash.
 
 use crate::harness::{
-    Folder, Server, bulk, check,
+    Folder, Server, assert_sound, bulk,
     rounds::{Rounds, log_files},
     run, wait_until,
 };
@@ -59,8 +59,8 @@ fn what_memory_does_not_hold_lies_on_flash() {
     assert!(backup.wait().expect("it ran").success() && round > 1);
     ALL.fill(&mut client, round + 1);
     let mut folder = server.kill();
-    let (is_sound, told) = check(&folder);
-    assert!(is_sound && told.contains(&format!("keys: {}\n", ALL.keys + 1)), "{told}");
+    let told = assert_sound(&folder);
+    assert!(told.contains(&format!("keys: {}\n", ALL.keys + 1)), "{told}");
 
     // The data folder knows where the other one is, whatever the medium. The heap moves there once that is wanted.
     let heap = |folder: &Folder| ["data", "flash"].map(|name| folder.path().join(name).join("heap").exists());
@@ -78,14 +78,13 @@ fn what_memory_does_not_hold_lies_on_flash() {
         folder = server.kill();
         let is_below = was_below || more == "yes";
         assert_eq!(heap(&folder), [!is_below, is_below]);
-        let (is_sound, told) = check(&folder);
-        assert!(is_sound, "{told}");
+        assert_sound(&folder);
     }
 
     let restored = Folder::new();
     let output = run(&["restore", &folder.join("backups"), &restored.join("data")]);
     assert!(output.status.success(), "{output:?}");
-    assert!(check(&restored).0);
+    assert_sound(&restored);
     // It needs no flash, and may have some.
     let flash = restored.join("flash");
     let server = Server::start_in(restored, &[&options[..4], &["--flash-dir", &flash]].concat());

@@ -1,7 +1,7 @@
 //! A data folder whose log is spread over further folders, as `dir` names them.
 
 use crate::harness::{
-    Folder, Server, check,
+    Folder, Server, assert_sound,
     rounds::{Rounds, log_files},
     run,
 };
@@ -26,8 +26,8 @@ fn the_log_is_spread_over_all_folders_and_survives_a_kill() {
     assert!(told.starts_with("log_files=") && told.ends_with(&format!(",path={}", more[0])), "{told}");
     ALL.fill(&mut client, 2);
     let folder = server.kill();
-    let (is_sound, told) = check(&folder);
-    assert!(is_sound && told.contains(&format!("keys: {}\n", ALL.keys)), "{told}");
+    let told = assert_sound(&folder);
+    assert!(told.contains(&format!("keys: {}\n", ALL.keys)), "{told}");
 
     // The data folder knows where the others are.
     let server = Server::start_in(folder, &options[4..]);
@@ -50,8 +50,7 @@ fn the_log_is_spread_over_all_folders_and_survives_a_kill() {
     assert!(told.contains("a part of the data folder"), "{told}");
     let server = Server::start_in(folder, &["--dir", &format!("{}/moved", data.trim_end_matches("/data"))]);
     ALL.assert_filled(&mut server.client(), 2);
-    let (is_sound, told) = check(&server.stop());
-    assert!(is_sound, "{told}");
+    assert_sound(&server.stop());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Collections that are not in use leave memory, and nobody can tell.
 
 use crate::harness::{
-    self, Client, Rng, Server, bulk, bulks, check, long_form, number, ok, seed, show, text,
+    self, Client, Rng, Server, assert_sound, bulk, bulks, long_form, noise, number, ok, seed, show, text,
 };
 use holdfast_resp::{Reply, write_command};
 use std::time::Instant;
@@ -20,17 +20,14 @@ struct Made {
 }
 
 fn made(n: u64) -> Made {
-    let mut rng = Rng(n);
-    let (elements, len) = match n % 50 {
+    let (elements, len): (u64, usize) = match n % 50 {
         0 => (400, 60),
         1..25 => (20, 50),
         _ => (10, 400),
     };
-    let mut element = |i: u64| {
+    let element = |i: u64| {
         let mut element = format!("{i}:").into_bytes();
-        while element.len() < len {
-            element.extend_from_slice(&rng.draw().to_le_bytes());
-        }
+        element.extend_from_slice(&noise(n << 32 | i, len - element.len()));
         element
     };
     let key = key(n).into_bytes();
@@ -165,8 +162,8 @@ fn collections_may_be_larger_than_memory() {
     read(&mut client, &order);
     resident = server.resident_bytes();
     assert!(resident < limit + BASE, "{resident} bytes with a limit of {limit}, after a restart");
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound && !text.contains(" 0 of them frozen"), "{text}");
+    let text = assert_sound(&server.stop());
+    assert!(!text.contains(" 0 of them frozen"), "{text}");
 }
 
 const SETUP: &[&str] = &[
@@ -311,8 +308,7 @@ fn what_is_frozen_answers_as_what_is_not() {
         }
         assert_eq!(outcomes[0], outcomes[1], "{call}");
     }
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound, "{text}");
+    assert_sound(&server.stop());
 }
 
 #[test]

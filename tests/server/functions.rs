@@ -1,6 +1,6 @@
 //! FUNCTION and FCALL: libraries are data, which survive like any other.
 
-use crate::harness::{self, Client, Server, bulk, error, is_error, ok, show};
+use crate::harness::{self, Client, Server, assert_sound, bulk, error, is_error, ok, show};
 use holdfast_resp::Reply;
 
 const SET: &str = "#!lua name=lib\n
@@ -117,8 +117,7 @@ fn libraries_survive() {
     let server = server.restart(Server::kill);
     assert_eq!(server.client().call("function list"), Reply::Array(vec![]));
     let folder = server.stop();
-    let (sound, text) = harness::check(&folder);
-    assert!(sound, "{text}");
+    assert_sound(&folder);
 }
 
 #[test]

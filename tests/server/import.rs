@@ -1,6 +1,8 @@
 //! `holdfast import`: what real servers have saved (`tests/import`, made by `tests/import/make`) comes to what they executed.
 
-use crate::harness::{self, Client, Folder, Rng, Server, is_error, number, run, seed, told, wait_until};
+use crate::harness::{
+    self, Client, Folder, Rng, Server, assert_sound, is_error, number, run, seed, told, wait_until,
+};
 use holdfast_resp::write_command;
 use std::{
     fs,
@@ -85,8 +87,7 @@ fn files_of_real_servers_come_to_what_they_executed() {
             let server = start_in(folder);
             assert_eq!(state(&mut server.client()), expected, "{name}.{kind}");
             let folder = server.stop();
-            let (is_sound, text) = harness::check(&folder);
-            assert!(is_sound, "{text}");
+            assert_sound(&folder);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The commands of keys and databases: replies and errors, also within MULTI and when the keys are not in memory.
 
-use crate::harness::{Client, Server, check, ok, show, wait_until};
+use crate::harness::{Client, Server, assert_sound, ok, show, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::collections::BTreeSet;
 
@@ -305,8 +305,7 @@ fn what_is_flushed_or_unlinked_is_freed_in_the_background_also_after_a_kill() {
          flushall sync => +OK
          dbsize => :0",
     );
-    let (sound, report) = check(&server.stop());
-    assert!(sound, "{report}");
+    assert_sound(&server.stop());
 }
 
 /// However often all databases are flushed: who asks waits until enough is freed.
@@ -352,8 +351,7 @@ fn all_databases_can_be_flushed_again_and_again() {
         }
         other => panic!("{other:?}"),
     }
-    let (sound, report) = check(&server.stop());
-    assert!(sound, "{report}");
+    assert_sound(&server.stop());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Large strings that are changed in part: replies and data are those of any string, and a change costs what it changes.
 
-use crate::harness::{Client, Rng, Server, bulk, bulks, check, number, ok, seed};
+use crate::harness::{Client, Rng, Server, assert_sound, bulk, bulks, number, ok, seed};
 use holdfast_resp::{Reply, write_command};
 
 const MIB: usize = 1 << 20;
@@ -114,8 +114,7 @@ fn parts_are_read_and_written_as_of_any_string() {
     );
     assert!(client.call("getdel there") == bulk(&model));
     assert_eq!(client.call("dbsize"), Reply::Int(0));
-    let (sound, report) = check(&server.kill());
-    assert!(sound, "{report}");
+    assert_sound(&server.kill());
 }
 
 #[test]
@@ -206,6 +205,5 @@ fn they_outgrow_memory_as_other_strings_do() {
     for key in (0..KEYS).step_by(2) {
         client.run_script(&format!("del key:{key} => :1"));
     }
-    let (sound, report) = check(&server.stop());
-    assert!(sound, "{report}");
+    assert_sound(&server.stop());
 }

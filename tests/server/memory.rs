@@ -1,6 +1,6 @@
 //! More data than memory, and more writes than disk.
 
-use crate::harness::{Client, EndOnDrop, Rng, Server, check, is_error, number, ok, seed};
+use crate::harness::{Client, EndOnDrop, Rng, Server, assert_sound, is_error, noise, number, ok, seed};
 use holdfast_resp::{Reply, write_command};
 use std::{
     sync::atomic::{
@@ -23,10 +23,7 @@ fn key(n: u64) -> String {
 /// A value that is right for one key and one version of it only.
 fn value(n: u64, version: u64, len: usize) -> Vec<u8> {
     let mut value = format!("{n}:{version}:").into_bytes();
-    let mut rng = Rng(n << 32 | version);
-    while value.len() < len {
-        value.extend_from_slice(&rng.draw().to_le_bytes());
-    }
+    value.extend_from_slice(&noise(n << 32 | version, len.saturating_sub(value.len())));
     value
 }
 
@@ -67,8 +64,7 @@ fn data_may_be_larger_than_memory() {
         assert!(resident < limit + BASE, "{resident} bytes with a limit of {limit}");
         server = server.restart(Server::stop);
     }
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound, "{text}");
+    assert_sound(&server.stop());
 }
 
 /// What is freed in the background is waited for before a write is refused.
@@ -123,8 +119,7 @@ fn overwriting_for_long_fills_neither_memory_nor_disk() {
         let found = client.call(&format!("GET {}", key(n)));
         assert!(found == Reply::Bulk(value(n, versions[n as usize], VALUE)), "{}", key(n));
     }
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound, "{text}");
+    assert_sound(&server.stop());
 }
 
 /// How much a test of memory writes: the sizes of the long form if it is asked for.

@@ -1,7 +1,7 @@
 //! Calls of a pipeline that do the same with the same key share a transaction. Two servers execute the same calls, one as pipelines, the other
 //! one by one: nothing but the bytes of their logs tells them apart.
 
-use crate::harness::{Client, Rng, Server, bulk, bulks, check, long_form, seed, text, wait_until};
+use crate::harness::{Client, Rng, Server, assert_sound, bulk, bulks, long_form, seed, text, wait_until};
 use holdfast_resp::{Reply, write_command};
 
 const KEYS: u64 = 6;
@@ -151,7 +151,7 @@ fn calls_alike_do_what_they_do_one_by_one() {
         assert!(headers[0] * 3 < headers[1] * 2, "no transactions were shared: {headers:?}");
         piped = piped.restart(Server::kill);
         assert_eq!(state(&mut piped.client()), ours.0, "after kill -9");
-        assert!(check(&piped.stop()).0);
+        assert_sound(&piped.stop());
     }
 }
 

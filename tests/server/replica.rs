@@ -2,7 +2,7 @@
 //! more than is whole and right.
 
 use crate::harness::{
-    Client, Folder, Redis, Rng, Server, bulk, check, free_port, is_error, number, ok, program, run,
+    Client, Folder, Redis, Rng, Server, assert_sound, bulk, free_port, is_error, number, ok, program, run,
     sample::{assert_same, known_to_redis, make_data, state},
     seed, show, wait_until,
 };
@@ -115,8 +115,7 @@ fn a_replica_has_what_its_primary_has() {
         assert_eq!(client.call("SET a b"), ok());
         primary.call("SET a c");
         let folder = server.stop();
-        let (is_sound, told) = check(&folder);
-        assert!(is_sound, "{told}");
+        assert_sound(&folder);
         let again = Server::start_in(folder, &[]);
         assert_eq!((again.client().info("role"), again.client().call("GET a")), ("master".into(), bulk("b")));
     }
@@ -518,8 +517,7 @@ fn what_is_not_whole_or_not_right_changes_nothing() {
     primary.wait_for_acknowledgement_of(7);
     primary.say(b"*x\r\n");
     assert_eq!(primary.greet(), ["PSYNC", "?", "-1"]);
-    let (is_sound, told) = check(&server.stop());
-    assert!(is_sound, "{told}");
+    assert_sound(&server.stop());
 }
 
 /// An RDB file with so many strings.

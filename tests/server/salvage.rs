@@ -1,7 +1,7 @@
 //! `holdfast check --salvage`: what is intact in a damaged folder is copied, the rest is told, and the folder stays as it is.
 
 use crate::harness::{
-    Client, Folder, Rng, Server, bulk, bulks, check, number, run,
+    Client, Folder, Rng, Server, assert_sound, bulk, bulks, check, number, run,
     sample::{make_data, state},
     seed, told,
 };
@@ -64,8 +64,7 @@ fn all_of_a_sound_folder_is_salvaged() {
         let (code, text) = salvage(&folder, &new);
         assert!(code == Some(0) && text.ends_with("ok\n"), "{text}");
         assert!(!Path::new(&new.join("data/may-be-older")).exists());
-        let (is_sound, text) = check(&new);
-        assert!(is_sound, "{text}");
+        assert_sound(&new);
         assert_eq!(state(&mut Server::start_in(new, &[]).client()), expected);
         folder = Server::start_in(folder, &[]).stop();
     }
@@ -95,8 +94,7 @@ fn what_is_damaged_is_told_and_the_rest_is_there() {
     }
     assert!(text.contains("\nkeys that are lost: at least 2\n"), "{text}");
     assert!(!Path::new(&new.join("data/may-be-older")).exists());
-    let (is_sound, text) = check(&new);
-    assert!(is_sound, "{text}");
+    assert_sound(&new);
     let server = Server::start_in(new, &[]);
     let mut client = server.client();
     assert_eq!(count(&mut client), 998);

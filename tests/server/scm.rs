@@ -1,7 +1,7 @@
 //! Storage-class memory as the medium, emulated by files: nothing that was acknowledged is lost, commits take few fences, and what is
 //! written is counted.
 
-use crate::harness::{self, Client, Folder, Server, bulk, check, ok, wait_until};
+use crate::harness::{self, Client, Folder, Server, assert_sound, bulk, ok, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::{
     collections::HashMap,
@@ -45,8 +45,7 @@ fn acknowledged_writes_survive_a_kill_on_any_medium() {
         }
         assert_eq!(client.call("LLEN list"), Reply::Int(round as i64 + 1));
         folder = server.kill();
-        let (is_sound, told) = check(&folder);
-        assert!(is_sound, "{told}");
+        assert_sound(&folder);
     }
 }
 
@@ -98,8 +97,7 @@ fn acknowledged_writes_survive_a_kill_by_any_method_and_the_next() {
             client.send(&requests);
         }
         folder = server.kill();
-        let (is_sound, told) = check(&folder);
-        assert!(is_sound, "{told}");
+        assert_sound(&folder);
         let server = Server::start_in(folder, &by(method));
         let mut client = server.client();
         for (call, count) in [("LLEN list", round + 1), ("SCARD set", round + 1), ("HLEN hash", round + 1)] {

@@ -2,7 +2,7 @@
 //! early on either side leaves nothing behind.
 
 use crate::harness::{
-    self, Client, Folder, PATIENCE, Redis, Rng, Server, bulk, check, ok, run, seed, show, text,
+    self, Client, Folder, PATIENCE, Redis, Rng, Server, assert_sound, bulk, ok, run, seed, show, text,
     transfers::{call, check_moment, int, is_between, under_load},
     wait_until,
 };
@@ -127,7 +127,7 @@ fn what_redis_cli_gets_under_load_is_one_moment() {
         let found = check_moment(&mut redis.client());
         assert!(is_between(&found, &before, &after), "{found:?} is not between {before:?} and {after:?}");
     }
-    assert!(check(&server.stop()).0);
+    assert_sound(&server.stop());
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn what_ends_early_leaves_nothing_and_is_no_whole_file() {
         || "the process has ended".into(),
         || fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z ")),
     );
-    assert!(check(&folder).0);
+    assert_sound(&folder);
     let names = fs::read_dir(folder.join("data"))
         .expect("the folder")
         .map(|entry| entry.expect("a file").file_name());

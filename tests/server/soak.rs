@@ -3,7 +3,7 @@
 //!
 //! `HOLDFAST_SOAK_SECONDS=3600` runs the long form.
 
-use crate::harness::{self, Client, Rng, Server, check, long_form, seed};
+use crate::harness::{self, Client, Rng, Server, assert_sound, long_form, seed};
 use holdfast_resp::Reply;
 use std::{
     thread,
@@ -177,6 +177,5 @@ fn nothing_waits_for_long_and_deletes_are_never_refused() {
     let large = "x".repeat(LOG_BYTES as usize / 3);
     let room = || client.call_args(&["SET", "large", large.as_str()]) == harness::ok();
     harness::wait_until(|| "there is room again".into(), room);
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound, "{text}");
+    assert_sound(&server.stop());
 }

@@ -1,6 +1,6 @@
 //! A log or a medium that is full: writes are refused, all else goes on, and deleting makes room.
 
-use crate::harness::{self, Client, Folder, Rng, Server, check, is_error, ok, seed, wait_until};
+use crate::harness::{self, Client, Folder, Rng, Server, assert_sound, is_error, ok, seed, wait_until};
 use holdfast_resp::{Reply, write_command};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::{
@@ -18,7 +18,8 @@ fn key(n: u64) -> String {
 /// A value that is right for one key only.
 fn value(n: u64) -> Vec<u8> {
     let mut value = format!("{n}:").into_bytes();
-    value.resize(VALUE, n as u8);
+    value.extend_from_slice(&[n as u8; VALUE]);
+    value.truncate(VALUE);
     value
 }
 
@@ -108,8 +109,7 @@ fn a_full_log_is_read_and_emptied_and_written_again() {
     wait_until(|| format!("it is told: {}", server.log()), || server.log().contains(why));
     server = server.restart(Server::kill);
     each(&mut server.client(), &kept, get, |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n)));
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound, "{text}");
+    assert_sound(&server.stop());
 }
 
 /// What commands write besides their arguments has room, too, before the first of them is executed.
@@ -212,8 +212,7 @@ fn copies_of_a_large_value_are_refused_before_they_fill_the_log() {
     }
     assert_eq!(persist(&mut client, &["COPY", "large", "one"]), Reply::Int(1));
     drop(client);
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound, "{text}");
+    assert_sound(&server.stop());
 }
 
 /// The heap's checkpoints need room on the medium, too.
@@ -271,8 +270,7 @@ fn as_many_segments_as_files_may_be_open_are_written_and_emptied() {
     let server = start(server.stop());
     let clients: u64 = server.client().info("maxclients").parse().expect("a number");
     assert!((90..120).contains(&clients), "{clients}");
-    let (is_sound, told) = check(&server.stop());
-    assert!(is_sound, "{told}");
+    assert_sound(&server.stop());
 }
 
 /// The same by surprise, such as when others have taken them.
@@ -301,8 +299,7 @@ fn without_another_open_file_writes_wait_for_one() {
     prlimit(process, Resource::Nofile, before).expect("its files may be limited");
     wait_until(|| server.log(), || client.call("SET again value") == ok());
     assert!(fill(&mut client).len() * VALUE > 300 << 20, "the log is as large as it may be");
-    let (is_sound, told) = check(&server.stop());
-    assert!(is_sound, "{told}");
+    assert_sound(&server.stop());
 }
 
 /// What is read is not in memory, and is being moved at times.
@@ -362,6 +359,5 @@ fn a_budget_for_the_data_folder_is_kept_and_can_be_changed() {
     server = server.restart(Server::kill);
     kept.extend(more);
     each(&mut server.client(), &kept, get, |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n)));
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound, "{text}");
+    assert_sound(&server.stop());
 }

@@ -5,7 +5,7 @@
 
 mod calls;
 
-use crate::harness::{self, Client, Rng, Server, check, long_form, seed};
+use crate::harness::{self, Client, Rng, Server, assert_sound, long_form, seed};
 use calls::Template;
 use holdfast_resp::Reply;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +87,5 @@ fn what_any_command_has_written_survives_kill_9() {
     }
     let never: Vec<_> = commands.iter().filter(|name| !written.contains(name)).collect();
     assert!(never.is_empty(), "only errors from {never:?}");
-    let (sound, report) = check(&server.kill());
-    assert!(sound, "{report}");
+    assert_sound(&server.kill());
 }

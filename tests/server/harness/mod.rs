@@ -19,7 +19,7 @@ pub mod written;
 pub use client::{Client, array, bulk, bulks, error, is_error, items, number, ok, redirected_to, text};
 pub use folder::Folder;
 pub use installed::passes_if_installed;
-pub use random::{Rng, long_form, seed};
+pub use random::{Rng, long_form, noise, seed};
 pub use redis::{Redis, redis_cli};
 pub use script::show;
 pub use server::{Server, assert_sound, check, free_port, holdfast_cluster, program, run, told};

@@ -29,6 +29,13 @@ impl Rng {
     }
 }
 
+/// So many bytes that a seed repeats, and that do not compress.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fastrand::Rng::with_seed(seed).fill(&mut bytes);
+    bytes
+}
+
 /// The seed of this run, printed: `HOLDFAST_SEED`, or another one each time.
 pub fn seed() -> u64 {
     let seed = number("HOLDFAST_SEED").unwrap_or_else(|| {

@@ -61,10 +61,11 @@ pub fn check(folder: &Folder) -> (bool, String) {
     }
 }
 
-/// Fails if `holdfast check` finds fault with a server's folder.
-pub fn assert_sound(folder: &Folder) {
+/// Fails if `holdfast check` finds fault with a server's folder; else everything that was printed.
+pub fn assert_sound(folder: &Folder) -> String {
     let (is_sound, text) = check(folder);
     assert!(is_sound, "{text}");
+    text
 }
 
 /// A TCP port of this machine that nobody listens on, nor is it given to another one of this process. It is not one that the system gives

@@ -9,7 +9,7 @@
 
 mod model;
 
-use crate::harness::{Client, Folder, Rng, Server, check, is_error, long_form, number, seed};
+use crate::harness::{Client, Folder, Rng, Server, assert_sound, is_error, long_form, number, seed};
 use holdfast_resp::{Reply, write_command};
 use model::{Model, Step};
 use std::{
@@ -220,6 +220,5 @@ fn nothing_acknowledged_or_seen_is_lost() {
     let server = Server::start_in(folder, &OPTIONS);
     let mut client = server.client();
     writers.iter_mut().for_each(|writer| writer.recover(&mut client));
-    let (is_sound, text) = check(&server.stop());
-    assert!(is_sound, "{text}");
+    assert_sound(&server.stop());
 }
