@@ -37,7 +37,7 @@ impl Log {
         let end = self.segments.start_of(seq + 1).min(self.durable());
         // The header is there before the batch is.
         let crosses = entry.crossing < start && entry.first <= self.durable();
-        if crosses && self.segments.is_kept(entry.crossing, start) {
+        if crosses && self.segments.unfreed_end(entry.crossing) >= start {
             self.scan(entry.crossing, start, f)?;
         }
         let from = match scope {
@@ -47,12 +47,13 @@ impl Log {
         self.scan(from.max(entry.first), end, f)
     }
 
-    /// Visits the batches that start from `from` on, below `to`, but for a last one that is not kept whole.
+    /// Visits the batches that start from `from` on, below `to`, but for a last one that goes on in a segment that was freed. What a pin
+    /// keeps of such a segment may go at any moment.
     fn scan(&self, from: Lsn, to: Lsn, f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>) -> Result<()> {
         if from >= to {
             return Ok(());
         }
-        self.segments.with_window(from, Lsn::MAX, self.crc_seed, |window| {
+        self.segments.with_window(from, self.segments.unfreed_end(from), self.crc_seed, |window| {
             let mut at = from;
             while at < to {
                 if let Some(batch) = window.batch(at)? {
@@ -73,7 +74,7 @@ impl Log {
     fn goes_on_in_a_freed_segment(&self, window: &mut Window, at: Lsn) -> Result<bool> {
         let end = self.segments.start_of(self.segments.seq_of(at) + 1);
         let claimed = window.claimed_end(at)?;
-        if claimed.is_none_or(|claimed| claimed <= end || self.segments.is_kept(end, claimed)) {
+        if claimed.is_none_or(|claimed| claimed <= end || self.segments.unfreed_end(end) >= claimed) {
             return Ok(false);
         }
         // A damaged length could say so too, but then other batches follow in the segment.

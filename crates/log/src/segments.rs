@@ -132,6 +132,13 @@ impl Segments {
         (self.seq_of(from)..=self.seq_of(to - 1)).all(|seq| self.get(seq).is_some())
     }
 
+    /// Where, from `lsn` on, the first segment begins that is not there or was freed, be it that a pin keeps it.
+    pub fn unfreed_end(&self, lsn: Lsn) -> Lsn {
+        let (table, first) = (self.table.read(), self.seq_of(lsn));
+        let unfreed = table.kept.range(first..).zip(first..).take_while(|((seq, _), next)| *seq == next);
+        self.start_of(first + unfreed.count() as u64)
+    }
+
     /// How many of the `len` bytes from `lsn` on are there, up to the first segment that is not.
     pub fn kept_part(&self, lsn: Lsn, len: u64) -> u64 {
         let segments = self.seq_of(lsn)..=self.seq_of(lsn + len - 1);

@@ -1,6 +1,7 @@
 //! Recycling of segments, accounting, and full media.
 
 use std::{
+    ops::Range,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -84,6 +85,43 @@ fn live_bytes_are_counted_where_they_lie() {
     append(&log, 1, 8 * SEGMENT_PAYLOAD as usize);
     log.close().expect("close");
     assert!(live(&log).iter().all(|&bytes| bytes == 0));
+}
+
+#[test]
+fn what_a_pin_keeps_of_a_freed_segment_is_not_looked_at() {
+    let log = Log::create(Arc::new(SimIo::new(1)), options()).expect("a new log");
+    let mut pin = log.pin(FIRST_LSN, u64::MAX);
+    let mut batches = Vec::new();
+    while log.tail() < 6 * SEGMENT_PAYLOAD {
+        let lsn = append(&log, 1, 5000).0;
+        log.commit_once().expect("commit");
+        batches.push(lsn..log.tail());
+    }
+    log.free_segment(2);
+    let parts = |seq: u64| seq * SEGMENT_PAYLOAD..(seq + 1) * SEGMENT_PAYLOAD;
+    let overlap = |batch: &Range<Lsn>, seq| batch.start < parts(seq).end && batch.end > parts(seq).start;
+    assert!(batches.iter().any(|batch| overlap(batch, 1) && overlap(batch, 2)));
+    assert!(batches.iter().any(|batch| overlap(batch, 2) && overlap(batch, 3)));
+    for seq in [1, 3] {
+        for scope in [Scope::All, Scope::Crossing] {
+            let expected = batches.iter().filter(|batch| {
+                let crosses = batch.end > parts(seq).end || batch.start < parts(seq).start;
+                overlap(batch, seq) && !overlap(batch, 2) && (scope == Scope::All || crosses)
+            });
+            let expected: Vec<Lsn> = expected.map(|batch| batch.start).collect();
+            assert_eq!(scan(&log, seq, scope), expected, "{seq} {scope:?}");
+        }
+    }
+
+    // It goes while another one is looked at.
+    let mut seen = 0;
+    log.scan_segment(3, Scope::All, &mut |_, _| {
+        pin = None;
+        seen += 1;
+        Ok(())
+    })
+    .expect("no damage");
+    assert!(seen > 1);
 }
 
 #[test]
