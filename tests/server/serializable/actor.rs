@@ -38,6 +38,8 @@ const PAUSE_MS: u64 = 300;
 const OPS: u64 = 4;
 /// One of so many that clear a key has it expire: what it had is not known then.
 const EXPIRIES: u64 = 20;
+/// After how long fields of hashes expire, if they do not do so at once.
+const FIELD_MS: u64 = 30;
 /// Of so many entries of streams that were delivered last, any is acknowledged.
 const ACKNOWLEDGED: usize = 20;
 /// Values beside the keys, which drive these from memory.
@@ -172,13 +174,18 @@ impl<'c> Actor<'c> {
         }
     }
 
-    /// What takes an element of one of two keys, if they are such that the first one tells.
+    /// What takes an element of one of two keys, if they are such that the first one tells, or has it expire.
     fn take_any(&mut self) -> Part {
         let place = self.place();
         let other = place_alike(place, self.common.shape.places_of(self.part), &mut self.rng);
         let keys = [place, other].map(|place| self.key(place));
         match kind(keys[0]) {
             Kind::Queue | Kind::Ranking if keys[0] != keys[1] => Part::TakeAny(keys),
+            // A Redis before 7.4 has no fields that expire.
+            Kind::Bin if !self.common.has_redis => {
+                let after_ms = if self.rng.one_in(2) { FIELD_MS } else { 0 };
+                Part::Expire(keys[0], self.recent(keys[0]), after_ms)
+            }
             _ => Part::Op(self.take()),
         }
     }
@@ -324,9 +331,10 @@ impl<'c> Actor<'c> {
             return;
         }
         let is_current = !self.role.asks_any;
-        if plan.expires() && ended.is_some() {
-            // As one that does so at any time.
-            self.done.push(Transaction { began, ended: None, connection, is_current, ops: plan.cleared() });
+        if ended.is_some() {
+            let later = plan.taken_later().into_iter();
+            let as_one = |ops| Transaction { began, ended: None, connection, is_current, ops };
+            self.done.extend(later.map(as_one));
         }
         self.done.push(Transaction { began, ended, connection, is_current, ops });
         if common.transactions.fetch_add(1, Relaxed) >= TRANSACTIONS {

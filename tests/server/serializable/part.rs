@@ -27,6 +27,8 @@ pub enum Part {
     Acknowledge(Key, Element, String),
     /// What is not acknowledged goes to another consumer.
     Claim(Key),
+    /// An element, the field of a hash, expires after so many milliseconds.
+    Expire(Key, Element, u64),
 }
 
 impl Part {
@@ -37,11 +39,17 @@ impl Part {
             Part::Move(from, ..) => *from,
             Part::TakeAny([first, _]) => *first,
             Part::Deliver(stream) | Part::Acknowledge(stream, ..) | Part::Claim(stream) => *stream,
+            Part::Expire(key, ..) => *key,
         }
     }
 
     pub fn adds(&self) -> bool {
         matches!(self, Part::Op(Op::Add(..) | Op::Set(..)) | Part::Move(..))
+    }
+
+    /// Whether something is taken later.
+    pub fn takes_later(&self) -> bool {
+        matches!(self, Part::Expire(.., after_ms) if *after_ms > 0)
     }
 
     /// What was done, by its reply. `waits`: until there was something.
@@ -65,6 +73,10 @@ impl Part {
                 let found = items(&items(reply)[1]).iter().map(|entry| entry_of(entry).1);
                 vec![Op::Read(pending(*stream), found.collect())]
             }
+            Part::Expire(key, element, _) => vec![match number(&items(reply)[0]) {
+                Some(2) => Op::Take(*key, Some(*element)),
+                found => Op::Look(*key, *element, found == Some(1)),
+            }],
             Part::Move(from, to, element) => {
                 match told(&Op::Take(*from, (kind(*from) == Kind::Pool).then_some(*element)), reply) {
                     Op::Take(from, Some(element)) => {
@@ -103,6 +115,7 @@ impl Part {
             Part::Deliver(stream) => vec![Op::Take(undelivered(*stream), None), Op::Bring(pending(*stream))],
             Part::Acknowledge(stream, ..) => vec![Op::Take(pending(*stream), None)],
             Part::Claim(_) => Vec::new(),
+            Part::Expire(key, ..) => vec![Op::Take(*key, None)],
         }
     }
 }
@@ -214,6 +227,9 @@ impl Shape {
             Part::Acknowledge(stream, _, id) => format!("XACK {} group {id}", self.name(*stream)),
             Part::Claim(stream) => {
                 format!("XAUTOCLAIM {} group other 0 - COUNT {ELEMENTS}", self.name(*stream))
+            }
+            Part::Expire(key, n, after_ms) => {
+                format!("HPEXPIRE {} {after_ms} FIELDS 1 {n}:", self.name(*key))
             }
         }
     }

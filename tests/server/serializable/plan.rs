@@ -130,8 +130,14 @@ impl Plan<'_> {
         self.clears.is_some_and(|(_, how)| how == 0)
     }
 
+    /// What it takes after its end, each of these at any time.
+    pub fn taken_later(&self) -> Vec<Vec<Op>> {
+        let parts = self.parts.iter().filter(|part| part.takes_later()).map(Part::lost);
+        parts.chain(self.expires().then(|| self.cleared())).collect()
+    }
+
     /// What it takes, if it clears a key and it is not known what that had.
-    pub fn cleared(&self) -> Vec<Op> {
+    fn cleared(&self) -> Vec<Op> {
         let cleared = self.clears.map(|(after, _)| self.parts[after].key());
         let takes = cleared.map(|key| iter::repeat_n(Op::Take(key, None), ELEMENTS_MAX));
         takes.into_iter().flatten().collect()
