@@ -28,7 +28,7 @@ use actor::{Actor, CACHE, Common, READER, READING_CACHE, Role, WRITER, drive_out
 use history::Transaction;
 use holdfast_resp::Reply;
 use keys::{Shape, rule};
-use operator::operate;
+use operator::{copy, operate};
 use plan::Delivered;
 use std::{
     sync::{
@@ -48,7 +48,7 @@ const KEYS: [usize; 2] = [3, 40];
 /// Bytes that an element has more than it needs.
 const PADS: [usize; 3] = [0, 300, 3000];
 /// How much a server may write: all, or less than comes to be.
-const MAXDISK: [[&str; 2]; 2] = [["--maxdisk", "0"], ["--maxdisk", "30mb"]];
+const MAXDISK: [[&str; 2]; 2] = [["--maxdisk", "0"], ["--maxdisk", "20mb"]];
 /// How long a server runs until it is killed, at most.
 const LIFE_MS: u64 = 2500;
 /// Clients of a set that only read, of any server.
@@ -172,8 +172,9 @@ fn run(
         let other = Rng(rng.draw());
         scope.spawn(|| drive_out(&common, other));
         if has_operator {
-            let rng = Rng(rng.draw());
-            scope.spawn(|| operate(&common, rng));
+            let [operations, copies] = [(); 2].map(|()| Rng(rng.draw()));
+            scope.spawn(|| operate(&common, operations));
+            scope.spawn(|| copy(&common, copies));
         }
         for actor in &mut actors {
             scope.spawn(|| actor.run());
