@@ -146,6 +146,9 @@ pub enum ScmBug {
 /// What a test wants to do before a fence.
 type BeforeFence = Arc<dyn Fn(&SimIo) + Send + Sync>;
 
+/// What it wants to do before a read.
+type BeforeRead = Arc<dyn Fn() + Send + Sync>;
+
 struct Machine {
     rng: Rng,
     names: Names,
@@ -164,6 +167,8 @@ struct Machine {
     stored: Vec<Node>,
     /// What is called before each fence.
     before_fence: Option<BeforeFence>,
+    /// What is called before each read of a file.
+    before_read: Option<BeforeRead>,
     /// The moments that are noted at which the power may go; `None`: none are.
     cuts: Option<Vec<PowerCut>>,
     /// A bug to be played, and after how many operations.
@@ -333,6 +338,11 @@ impl SimIo {
     /// the stores and their fence.
     pub fn before_fence(&self, call: impl Fn(&SimIo) + Send + Sync + 'static) {
         self.0.lock().before_fence = Some(Arc::new(call));
+    }
+
+    /// Calls this before each read of a file, which is on its way then: others may free the file meanwhile.
+    pub fn before_read(&self, call: impl Fn() + Send + Sync + 'static) {
+        self.0.lock().before_read = Some(Arc::new(call));
     }
 
     /// Inverts bit `bit` (0 to 7) of the byte at `offset` of a file, durably.
@@ -534,6 +544,7 @@ impl Machine {
             held: Held::default(),
             stored: Vec::new(),
             before_fence: None,
+            before_read: None,
             cuts: None,
             bug: None,
             late: Vec::new(),
@@ -700,6 +711,10 @@ impl File for SimFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let before_read = self.machine.lock().before_read.clone();
+        if let Some(call) = before_read {
+            call();
+        }
         let mut machine = self.machine.lock();
         // The power may be off: nothing that is read makes a difference any more, but a process that needs a page of its heap could
         // not go on to where it finds out.

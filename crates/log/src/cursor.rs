@@ -156,7 +156,8 @@ impl Cursor {
         let header = BatchHeader::decode(header);
         let len = header.batch_len();
         let seed = self.log.crc_seed;
-        if header.lsn == at && at + len <= end && self.may_be_intact(at, at + len)? {
+        let is_header = header.lsn == at && at + len <= end;
+        if is_header && self.may_be_intact(at, at + len)? {
             let Some(bytes) = self.load(at, len, end)? else { return Ok(Step::Overrun) };
             if batch_is_intact(bytes, seed) {
                 self.at = at + len;
@@ -165,9 +166,10 @@ impl Cursor {
                 return Ok(Step::Batch(CursorBatch { lsn: at, epoch: header.epoch, bytes, payload }));
             }
         }
-        // The file may have been used again while it was read.
+        // A file of it may have been used again while it was read.
         self.bytes.clear();
-        match self.log.segments.is_kept(at, at + BATCH_HEADER as u64) {
+        let read = if is_header { len } else { BATCH_HEADER as u64 };
+        match self.log.segments.is_kept(at, at + read) {
             true => Err(self.log.segments.corrupt(at, "the batch fails its check")),
             false => Ok(Step::Overrun),
         }

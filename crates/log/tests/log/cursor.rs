@@ -1,6 +1,9 @@
 //! Reading the log as it grows, and keeping what is still to be read.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use crate::fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload, seeds};
 use holdfast_io::{Error, SimIo};
@@ -109,6 +112,33 @@ fn a_pin_keeps_what_is_freed_until_it_moves_on_or_is_overrun() {
         .find(|lsn| lsn / SEGMENT_PAYLOAD == (log.tail() - 1) / SEGMENT_PAYLOAD);
     drop(log);
     open(Arc::new(io), o, from.expect("a batch in the last segment")).expect("open");
+}
+
+/// The file of its second part is in use again, by another segment, when that is read.
+#[test]
+fn a_batch_that_goes_while_it_is_read_is_no_damage() {
+    let o = LogOptions { max_segments: 6, ..options() };
+    let io = SimIo::new(1);
+    let log = Log::create(Arc::new(io.clone()), o).expect("a new log");
+    append(&log, 0, SEGMENT_PAYLOAD as usize + 1000);
+    let fill = |log: &Log, segments: u64| {
+        let end = log.tail() + segments * SEGMENT_PAYLOAD;
+        while log.tail() < end {
+            append(log, 1, 900);
+            log.commit_once().expect("commit");
+        }
+    };
+    fill(&log, 2);
+    let (reads, used) = (AtomicU64::new(0), Arc::downgrade(&log));
+    io.before_read(move || {
+        if reads.fetch_add(1, Relaxed) == 1 {
+            let log = used.upgrade().expect("it is read");
+            log.free_segment(1);
+            fill(&log, 3);
+        }
+    });
+    assert!(matches!(log.cursor(FIRST_LSN).step(), Ok(Step::Overrun)));
+    assert!(log.tail() > 6 * SEGMENT_PAYLOAD, "all files are in use, one of them again");
 }
 
 #[test]
