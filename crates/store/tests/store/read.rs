@@ -144,6 +144,11 @@ impl Others {
                 txn.hash_set(0, &key, [(&b"f"[..], &b"v"[..])], Expiry::Clear).expect("room");
                 self.model.insert(key, None);
             }
+            8 if rng.chance(4) => {
+                open::commit_all(store);
+                store.checkpoint().expect("a sound medium");
+                while store.clean().expect("a sound medium") {}
+            }
             8 => drop(store.clean().expect("a sound medium")),
             _ => forget(store),
         }
@@ -173,22 +178,28 @@ fn history(seed: u64) {
         background: false,
         ..Options::default()
     };
-    let store = Store::open_on(Arc::new(SimIo::new(seed)), options).expect("a store");
+    let sim = SimIo::new(seed);
+    let store = Store::open_on(Arc::new(sim.clone()), options).expect("a store");
     store.attach();
     let store = Arc::new(store);
     let others = Others { rng: Rng(!seed), keys, model: BTreeMap::new(), are_active: false };
     let others = Arc::new(Mutex::new(others));
     let (theirs, weak): (_, Weak<Store>) = (others.clone(), Arc::downgrade(&store));
-    store.on_step(move |_| {
+    let come_between = move |one_in: u64, changes: u64| {
         // Locked: it is they who have come here, or a value is being looked at.
         if let (Some(mut others), Some(store)) = (theirs.try_lock(), weak.upgrade())
             && others.are_active
-            && others.rng.chance(10)
+            && others.rng.chance(one_in)
         {
-            others.change(&store);
-            CHANGED.fetch_add(1, Relaxed);
+            (0..changes).for_each(|_| others.change(&store));
+            CHANGED.fetch_add(changes, Relaxed);
         }
-    });
+    };
+    let come_between = Arc::new(come_between);
+    let to_read = come_between.clone();
+    store.on_step(move |_| come_between(10, 1));
+    // What is read may be elsewhere by then, and others in its file.
+    sim.before_read(move || to_read(100, 40));
     for round in 0..12 {
         for _ in 0..keys / 2 {
             others.lock().change(&store);
