@@ -90,7 +90,7 @@ fn a_replica_has_what_its_primary_has() {
         wait_until_equal(&mut primary, &server);
         let mut client = server.client();
         let expected = known_to_redis(state(&mut primary));
-        assert_same(known_to_redis(state(&mut client)), &expected);
+        assert_same(&known_to_redis(state(&mut client)), &expected);
         assert_eq!(number(&primary.call("WAIT 1 10000")), Some(1));
         let (is_same, told) = compare(&redis, &server, &[]);
         assert!(is_same && told.ends_with("different: 0\nok\n"), "{told}");
@@ -184,7 +184,7 @@ fn a_link_that_breaks_anywhere_is_resumed_there() {
     wait_until_linked(&server);
     wait_until_equal(&mut primary, &server);
     assert_eq!(primary.info("sync_full"), "1");
-    assert_same(known_to_redis(state(&mut client)), &known_to_redis(state(&mut primary)));
+    assert_same(&known_to_redis(state(&mut client)), &known_to_redis(state(&mut primary)));
     assert_eq!(client.call("GET counter"), bulk(n.to_string()));
 }
 

@@ -158,7 +158,7 @@ pub fn state(client: &mut Client) -> Vec<String> {
 }
 
 /// Two states are the same; shows where they are not.
-pub fn assert_same(found: Vec<String>, expected: &[String]) {
+pub fn assert_same(found: &[String], expected: &[String]) {
     let pairs = found.iter().zip(expected).filter(|(found, expected)| found != expected);
     pairs.for_each(|(found, expected)| println!("{found}\n  is not {expected}"));
     assert!(found == expected, "{} lines, and not {}", found.len(), expected.len());

@@ -106,9 +106,11 @@ impl<'s> Ailing<'s> {
         let states = self.members.iter().map(|at| state(&mut client(at).expect("it runs")));
         let states: Vec<_> = states.collect();
         for pair in states.windows(2) {
-            assert_same(pair[0].clone(), &pair[1]);
+            assert_same(&pair[0], &pair[1]);
         }
-        self.members.iter().for_each(|at| drop(assert_sound(&self.set.kill(*at))));
+        for at in &self.members {
+            assert_sound(&self.set.kill(*at));
+        }
     }
 
     fn count(&mut self, what: &'static str) {

@@ -369,7 +369,8 @@ impl<'c> Actor<'c> {
         let leads = role[0] == bulk("master");
         // A Redis forgets who has waited for what it reads, and does not tell it of changes.
         let is_told = !(leads && self.common.has_redis);
-        (self.role.asks_any || leads).then_some(link).filter(|_| is_told || !self.role.keeps)
+        let may_ask = (self.role.asks_any || leads) && (is_told || !self.role.keeps);
+        may_ask.then_some(link)
     }
 
     /// Sees that all that is kept is still there, soon after nobody writes any more.

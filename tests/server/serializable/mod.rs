@@ -240,7 +240,7 @@ fn transactions_have_an_order() {
         wait_until_expired(&mut server.client());
         let before = state(&mut server.client());
         let server = start(server.kill(), rng);
-        assert_same(state(&mut server.client()), &before);
+        assert_same(&state(&mut server.client()), &before);
         assert_sound(&server.kill());
         history
     });

@@ -652,12 +652,10 @@ fn history_on(seed: u64, mut sim: SimIo, home_of: impl Fn(&SimIo, u64) -> Option
             (past, last) = (writer.past, writer.last);
             writer.states
         });
-        let has_power = sim.free_bytes().is_ok();
-        if has_power && is_sound && mischief == Mischief::None {
-            assert_eq!(store.log().failed(), None, "nothing has failed");
-        }
-        let is_alive = has_power && mischief == Mischief::None && store.log().failed().is_none();
-        if is_alive {
+        let is_spared = mischief == Mischief::None && sim.free_bytes().is_ok();
+        let failure = store.log().failed();
+        assert!(!(is_spared && is_sound) || failure.is_none(), "nothing has failed: {failure:?}");
+        if is_spared && failure.is_none() {
             store.check().expect("a sound store");
             // Which has written what was not written before.
             if oracle::compare(&store, &sim, &options) && states.len() > 1 {

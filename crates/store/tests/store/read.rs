@@ -185,7 +185,7 @@ fn history(seed: u64) {
     let others = Others { rng: Rng(!seed), keys, model: BTreeMap::new(), are_active: false };
     let others = Arc::new(Mutex::new(others));
     let (theirs, weak): (_, Weak<Store>) = (others.clone(), Arc::downgrade(&store));
-    let come_between = move |one_in: u64, changes: u64| {
+    let come_between = Arc::new(move |one_in: u64, changes: u64| {
         // Locked: it is they who have come here, or a value is being looked at.
         if let (Some(mut others), Some(store)) = (theirs.try_lock(), weak.upgrade())
             && others.are_active
@@ -194,8 +194,7 @@ fn history(seed: u64) {
             (0..changes).for_each(|_| others.change(&store));
             CHANGED.fetch_add(changes, Relaxed);
         }
-    };
-    let come_between = Arc::new(come_between);
+    });
     let to_read = come_between.clone();
     store.on_step(move |_| come_between(10, 1));
     // What is read may be elsewhere by then, and others in its file.
