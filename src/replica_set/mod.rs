@@ -413,7 +413,9 @@ impl Part {
         let (Some(replica), Some(set)) = (&self.replica, self.founding.member_of()) else { return };
         match replica.role() {
             Role::Leader if replica.members().peers.get(&to).is_some_and(|peer| peer.votes) => {
-                self.successor = Some((to, false));
+                // To ask again does not put it off.
+                let is_due = self.successor.is_some_and(|(_, is_due)| is_due);
+                self.successor = Some((to, is_due));
             }
             Role::Follower { leader } => self.send(leader, Some(Frame::HandOver { set, to })),
             _ => {}

@@ -536,6 +536,21 @@ fn who_hands_over_elects_another_one_with_a_server_away() {
     check_overwritten(&mut set.leader().1, 100, 1);
 }
 
+/// As one does who waits for another one to lead.
+#[test]
+fn who_is_asked_to_hand_over_again_and_again_does_so() {
+    let set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    let log = || set.servers[leader].as_ref().expect("it runs").log();
+    wait_until(|| "the others are there".into(), || client.call("FAILOVER") == ok());
+    // At once: more often than a server looks whom it has been asked for.
+    let begun = Instant::now();
+    while client.try_call("FAILOVER").is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{}", log());
+    }
+    wait_until(log, || set.leader().0 != leader);
+}
+
 /// A server that is told to end when another one comes to lead, and it is about to begin again, or has just begun, ends.
 #[test]
 fn who_begins_again_does_not_forget_that_it_is_to_end() {
