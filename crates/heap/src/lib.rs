@@ -368,6 +368,17 @@ impl Heap {
         self.memory.absent_pages() * PAGE as u64
     }
 
+    /// Bytes of pages that are [pinned](Arena::pin).
+    pub fn pinned_bytes(&self) -> u64 {
+        self.memory.pinned_pages() * PAGE as u64
+    }
+
+    /// How many pages have come back to memory before the hand that took them out ([`Arena::evict`]) had been around once more: with more memory
+    /// they would not have been read.
+    pub fn returned_pages(&self) -> u64 {
+        self.memory.returned()
+    }
+
     /// Bytes of the medium that the file takes.
     pub fn file_bytes(&self) -> u64 {
         if let Some(home) = self.home() {

@@ -63,6 +63,8 @@ struct ExtentState {
     touched: AtomicU64,
     /// Pages that do not leave memory.
     pinned: AtomicU64,
+    /// Pages that left memory when [`Owned::cool`] was called last, and have not come back.
+    left: AtomicU64,
 }
 
 /// The owner word of an arena.
@@ -115,6 +117,10 @@ pub(crate) struct Memory {
     absent: AtomicU64,
     /// Pages that were read while somebody waited who used them.
     faults: AtomicU64,
+    /// Pages that came back soon after they had left.
+    returned: AtomicU64,
+    /// Pages that are pinned.
+    pinned: AtomicU64,
     pub(crate) file: PageFile,
     /// Ends the process when a page cannot be read.
     pub(crate) on_unreadable: OnceLock<fn(&Error) -> !>,
@@ -139,15 +145,16 @@ impl Memory {
         let (owners_made, is_small_paged) = (AtomicBool::new(false), AtomicBool::new(false));
         let redo = Mutex::default();
         let on_unreadable = OnceLock::new();
-        let (absent, faults) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Arc::new(Memory {
             base,
             extents,
             owners_made,
             redo,
             is_small_paged,
-            absent,
-            faults,
+            absent: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
+            pinned: AtomicU64::new(0),
             file,
             on_unreadable,
             is_damaged: AtomicBool::new(false),
@@ -189,6 +196,16 @@ impl Memory {
     /// Number of pages that were read while somebody waited who used them.
     pub(crate) fn faults(&self) -> u64 {
         self.faults.load(Relaxed)
+    }
+
+    /// How many pages have come back before [`Owned::cool`] was called again for their extent.
+    pub(crate) fn returned(&self) -> u64 {
+        self.returned.load(Relaxed)
+    }
+
+    /// Number of pages that are pinned.
+    pub(crate) fn pinned_pages(&self) -> u64 {
+        self.pinned.load(Relaxed)
     }
 
     /// Pages of an extent that do not leave memory.
@@ -241,6 +258,10 @@ impl Memory {
         match result {
             Ok(()) => {
                 self.absent.fetch_sub(1, Relaxed);
+                if state.left.load(Relaxed) & bit != 0 {
+                    state.left.fetch_and(!bit, Relaxed);
+                    self.returned.fetch_add(1, Relaxed);
+                }
                 state.present.fetch_or(bit, Release)
             }
             Err(_) => state.claimed.fetch_and(!bit, Release),
@@ -609,6 +630,7 @@ impl Owned {
             return 0;
         }
         state.owner.store(word_of(self.id), Release);
+        state.left.store(0, Relaxed);
         !state.touched.swap(state.pinned.load(Relaxed), Relaxed)
     }
 
@@ -634,6 +656,7 @@ impl Owned {
             let state = &self.memory.extents[extent as usize];
             state.owner.store(word_of(self.id), Release);
             state.present.fetch_and(!pages, Release);
+            state.left.store(pages, Relaxed);
             self.memory.absent.fetch_add(pages.count_ones().into(), Relaxed);
         }
         // SAFETY: ours and claimed until all is done; `&mut self` is exclusive.
@@ -645,12 +668,14 @@ impl Owned {
 
     /// Keeps pages of an extent of ours in memory, once they are there, or no more.
     pub(crate) fn pin(&mut self, extent: u32, pages: u64, pinned: bool) {
-        let state = &self.memory.extents[extent as usize].pinned;
+        let (state, counter) = (&self.memory.extents[extent as usize].pinned, &self.memory.pinned);
         if pinned {
-            state.fetch_or(pages, Relaxed)
+            let before = state.fetch_or(pages, Relaxed);
+            counter.fetch_add((pages & !before).count_ones().into(), Relaxed);
         } else {
-            state.fetch_and(!pages, Relaxed)
-        };
+            let before = state.fetch_and(!pages, Relaxed);
+            counter.fetch_sub((pages & before).count_ones().into(), Relaxed);
+        }
     }
 
     /// Forgets that a page changed, since a checkpoint copies it.
@@ -689,7 +714,7 @@ impl Owned {
         self.memory.absent.fetch_add(present.count_zeros().into(), Relaxed);
         state.touched.store(!0, Relaxed);
         state.pending.store(0, Relaxed);
-        state.pinned.store(0, Relaxed);
+        state.left.store(0, Relaxed);
         state.present.store(present, Release);
         state.claimed.store(present, Release);
         if present == !0 {
@@ -700,6 +725,7 @@ impl Owned {
     /// Gives an extent up; [`Memory::recycle`] makes it free.
     pub(crate) fn release(&mut self, extent: u32) {
         assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
+        self.pin(extent, !0, false);
         let state = &self.memory.extents[extent as usize];
         self.memory.redo.lock().remove(&extent);
         let mut spins = 0;

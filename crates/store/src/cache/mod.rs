@@ -115,6 +115,11 @@ impl Cache {
         self.bytes + self.ghosts.bytes()
     }
 
+    /// Whether a copy has left of late.
+    pub fn is_ghost(&self, digest: Digest) -> bool {
+        self.ghosts.holds(digest)
+    }
+
     /// Number of live copies.
     pub fn len(&self) -> usize {
         self.copies
@@ -418,13 +423,18 @@ impl Ghosts {
         self.table[place] = mark;
     }
 
-    fn recall(&mut self, digest: Digest) -> bool {
+    fn holds(&self, digest: Digest) -> bool {
         if self.table.is_empty() {
             return false;
         }
         let (place, mark) = self.place(digest);
-        let found = self.table[place] == mark;
+        self.table[place] == mark
+    }
+
+    fn recall(&mut self, digest: Digest) -> bool {
+        let found = self.holds(digest);
         if found {
+            let place = self.place(digest).0;
             self.table[place] = 0;
         }
         found

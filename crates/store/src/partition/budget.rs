@@ -5,15 +5,19 @@
 //! a copy in trims itself if it has its share or more, a transaction that makes the heap grow lets copies of other
 //! partitions go (`Engine::yield_copies`), and the memory thread (`maintenance/freezer.rs`) looks after the rest.
 //!
+//! Most of the heap can leave memory, too. How much of it stays is where pages and copies would gain the same from a byte more
+//! ([`Budget::balance`]): what has just left, and is read again, tells what more memory would have saved on either side.
+//!
 //! Data that is no copy can only be refused, when it alone is more than the limit. What the process holds besides, and free
 //! pages of the heap, make the limit of data smaller only beyond a share that they may take.
 
 use crate::partition::index::HandleMemory;
 use holdfast_heap::{EXTENT, Heap};
+use parking_lot::Mutex;
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread::Thread,
 };
@@ -29,6 +33,18 @@ const BESIDE_MIN: usize = 32 << 20;
 const FREE_SHARE: usize = 16;
 /// Memory is restless if it has changed by such a part of the limit since the last look.
 const CALM_SHARE: usize = 512;
+
+/// Steps that the limit is divided into between data and copies.
+const STEPS: usize = 64;
+/// Steps that data may take at least, however much copies want them, and at most.
+const DATA_MIN: usize = 16;
+const DATA_MAX: usize = 48;
+/// Beyond what it may take, data leaves until it takes so many steps less.
+const DATA_LESS: usize = 4;
+/// Reads, of what had just left memory, from which it is told who gains more from a step.
+const RETURNS: u64 = 1024;
+/// How many times as much that has to be.
+const GAIN: f64 = 1.25;
 
 /// Whether there is memory for data to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +82,12 @@ pub(crate) struct Budget {
     beside: AtomicUsize,
     /// What data takes, copies aside, when it was looked last.
     taken: AtomicUsize,
+    /// Steps that it may take until some of it leaves.
+    data_steps: AtomicUsize,
+    /// Copies that were read again soon after they had left.
+    returned_copies: AtomicU64,
+    /// How many of them, and of pages, that were when it was last judged who gains more from memory.
+    weighed: Mutex<[u64; 2]>,
     /// All of it at the last look.
     sum_before: AtomicUsize,
     memory: AtomicU8,
@@ -108,6 +130,9 @@ impl Budget {
             index: Arc::default(),
             beside: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
+            data_steps: AtomicUsize::new(DATA_MAX),
+            returned_copies: AtomicU64::new(0),
+            weighed: Mutex::default(),
             sum_before: AtomicUsize::new(0),
             memory: AtomicU8::new(Memory::Ok as u8),
             evicts: AtomicBool::new(false),
@@ -227,12 +252,43 @@ impl Budget {
 
     /// Whether collections that are not in use should leave the heap: the cache is to have a part of the memory, too.
     pub fn wants_freezing(&self) -> bool {
-        self.taken.load(Relaxed) > self.max() / 4 * 3
+        self.taken.load(Relaxed) > self.max() / STEPS * self.data_steps.load(Relaxed)
     }
 
     /// Bytes of data down to which they then should.
     pub fn freeze_to(&self) -> usize {
-        self.max() / 16 * 11
+        self.max() / STEPS * (self.data_steps.load(Relaxed) - DATA_LESS)
+    }
+
+    /// Counts a copy that was read again soon after it had left.
+    pub fn count_returned_copy(&self) {
+        self.returned_copies.fetch_add(1, Relaxed);
+    }
+
+    /// Gives data, or copies, a step of the limit from the other: each read of what has just left memory would have been saved by more of it,
+    /// so who has more of these reads a byte gains more. Goes on only once both take what they may.
+    fn balance(&self) {
+        let Some(mut weighed) = self.weighed.try_lock() else { return };
+        let (step, steps) = ((self.max() / STEPS).max(1), self.data_steps.load(Relaxed));
+        let (held, pinned) = (self.heap.held_bytes() as usize, self.heap.pinned_bytes() as usize);
+        let least = ((pinned + self.index.bytes()) / step + 2 * DATA_LESS).clamp(DATA_MIN, DATA_MAX);
+        let now = [self.returned_copies.load(Relaxed), self.heap.returned_pages()];
+        let [copies, pages] = [0, 1].map(|side| now[side] - weighed[side]);
+        let mut wanted = steps;
+        if copies + pages >= RETURNS {
+            *weighed = now;
+            let gain = |reads: u64, bytes: usize| reads as f64 / bytes.max(step) as f64;
+            let (by_copies, by_pages) =
+                (gain(copies, self.copies()), gain(pages, held.saturating_sub(pinned)));
+            let taken = self.taken.load(Relaxed);
+            let is_full = self.copies() + step >= self.copies_max() && taken <= steps * step;
+            if by_copies > GAIN * by_pages && is_full {
+                wanted -= 1;
+            } else if by_pages > GAIN * by_copies && taken > (steps - DATA_LESS) * step {
+                wanted += 1;
+            }
+        }
+        self.data_steps.store(wanted.clamp(least, DATA_MAX), Relaxed);
     }
 
     /// Whether collections that are only looked at may come back to the heap.
@@ -271,6 +327,9 @@ impl Budget {
         let process = self.process.map_or(0, |process| (process.resident_bytes)() as usize);
         self.beside.store(process.saturating_sub(counted).max(buffers), Relaxed);
         self.judge_data();
+        if self.max() != usize::MAX {
+            self.balance();
+        }
         let sum = counted + self.beside.load(Relaxed);
         sum.abs_diff(self.sum_before.swap(sum, Relaxed)) > self.max() / CALM_SHARE
     }

@@ -321,7 +321,7 @@ impl<'s> Txn<'s> {
             return Ok(None);
         }
         let known = part.known_after(target.db, found.slot, self.notes_uses);
-        part.cache_value(shared, target.db, found.slot, target.digest, target.key, item.stored, known);
+        part.cache_fetched(shared, target.db, found.slot, target.digest, target.key, item.stored, known);
         Ok(Some(item.stored))
     }
 

@@ -1,7 +1,12 @@
-//! Copies of items yield to what grows beside them (I-7). No thread helps: who makes it grow sees to it.
+//! Who gets memory (I-7): copies of items yield to what grows beside them, without a thread's help; and what is used stays, be it copies or pages.
 
+use fastrand::Rng;
 use holdfast_store::{HomeMethod, Options, SimIo, Stats, Store, hash::Expiry};
-use std::sync::{Arc, Mutex};
+use std::{
+    cell::RefCell,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 const LIMIT: u64 = 16 << 20;
 
@@ -120,5 +125,73 @@ fn pages_leave_memory_when_their_home_has_what_was_changed() {
         *look.lock().expect("no holder panics") = (1 + round, n, round);
         store.freeze(u64::MAX).expect("a sound medium");
         assert!(store.stats().heap_absent_bytes > 1 << 20, "the hash has left memory");
+    }
+}
+
+/// Strings and a hash, each of which memory would hold, and both of which it does not: it holds what is used.
+#[test]
+fn memory_goes_to_what_is_used() {
+    const MEMORY: usize = 32 << 20;
+    const FIELDS: u32 = 250_000;
+    const KEYS: u32 = 14_000;
+    /// By then memory has followed.
+    const TIME: Duration = Duration::from_secs(60);
+    let options = Options { partitions: 4, memory_bytes_max: MEMORY, ..Options::default() };
+    let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a new store");
+    for n in 0..KEYS {
+        store.set(0, &n.to_le_bytes(), &[7; 1000]).expect("room");
+    }
+    for first in (0..FIELDS).step_by(100) {
+        let fields = (first..first + 100).map(|n| (n.to_le_bytes(), [n as u8; 100]));
+        let set = store.run(&[b"hash"], |_, writes| {
+            writes.hash_set(0, b"hash", fields.clone());
+            Ok(())
+        });
+        set.expect("room");
+    }
+    let rng = RefCell::new(Rng::with_seed(7));
+    let draw = |count: u32| (0..count).map(|_| rng.borrow_mut().u32(0..count)).collect::<Vec<_>>();
+    let look_at_strings = || {
+        for n in draw(KEYS) {
+            let len =
+                store.get(0, &n.to_le_bytes(), |value| value.map(<[u8]>::len)).expect("a sound medium").0;
+            assert_eq!(len, Some(1000));
+        }
+    };
+    // What lies together of the hash, and is as much as memory may have of it at most.
+    let look_at_fields = || {
+        for n in draw(FIELDS / 5 * 3) {
+            let mut txn = store.begin_keys([&b"hash"[..]]);
+            let value = txn.hash_get(0, b"hash", &n.to_le_bytes()).expect("a hash").expect("a field");
+            assert_eq!(value.as_ref(), [n as u8; 100]);
+        }
+    };
+    let reads = |look: &dyn Fn()| {
+        let count = || {
+            let stats = store.stats();
+            stats.cache_misses + stats.heap_pages_fetched + stats.heap_page_faults
+        };
+        let before = count();
+        look();
+        count() - before
+    };
+    let (strings, fields): (&dyn Fn(), &dyn Fn()) = (&look_at_strings, &look_at_fields);
+    for (what, look) in [("strings", strings), ("fields", fields), ("strings", strings)] {
+        let first = reads(look);
+        assert!(first > 1000, "{first} reads: many of the {what} are not in memory");
+        let (started, mut rounds, mut last, mut in_memory) = (Instant::now(), 0, first, 0);
+        // It may be there for a moment by chance.
+        while in_memory < 5 {
+            let stats = store.stats();
+            let (heap, copies) = (stats.heap_resident_bytes >> 10, stats.cache_bytes >> 10);
+            assert!(
+                started.elapsed() < TIME,
+                "{last} of {first} reads after {rounds} rounds: memory does not come to the {what}, {heap} KiB are the heap's, {copies} are copies'"
+            );
+            last = reads(look);
+            in_memory = if last > first / 20 { 0 } else { in_memory + 1 };
+            rounds += 1;
+        }
+        println!("{what}: {first} reads at first, {rounds} rounds");
     }
 }
