@@ -112,6 +112,9 @@ impl Engine {
             Cold::Page(_) => &counters.fetched_pages,
         };
         counter.fetch_add(1, Relaxed);
+        if matches!(cold, Cold::Page(_)) && self.shared.budget.is_over() {
+            self.shared.budget.ask_for_room();
+        }
         Fetched { cold, bytes: read.map_err(|e| e.to_string()) }
     }
 }

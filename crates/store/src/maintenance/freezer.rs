@@ -205,6 +205,23 @@ fn evict_slice(engine: &Engine, hand: &mut Hand) -> Evicted {
     evicted
 }
 
+/// Takes pages out of memory while data takes more than it may, from a partition on, at most once around.
+fn evict_down(engine: &Engine, next: &mut u16, stop: &AtomicBool) {
+    let budget = &engine.shared.budget;
+    for _ in engine.numbers() {
+        loop {
+            budget.judge_data();
+            if !budget.wants_freezing() || stop.load(Relaxed) {
+                return;
+            }
+            if evict_pages(engine, *next).is_around {
+                break;
+            }
+        }
+        *next = (*next + 1) % engine.partitions.len() as u16;
+    }
+}
+
 /// Takes pages of a few extents of a partition out of memory, those that were not used since it came by last.
 pub(crate) fn evict_pages(engine: &Engine, partition: u16) -> Evicted {
     let (shared, mut partition) = (&engine.shared, engine.enter(partition));
@@ -255,6 +272,7 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
     let (mut rest_until, mut gave_back) = (None::<Instant>, None::<Instant>);
     // The checkpoint after which more pages may leave, and one that is asked for before there are none.
     let (mut awaited, mut ahead) = (None, None::<u64>);
+    let mut next = 0;
     while !stop.load(Relaxed) {
         shared.budget.take_request();
         if shared.budget.max() == usize::MAX {
@@ -271,7 +289,11 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
         }
         engine.fit_copies(stop);
         let is_awaited = awaited.is_some_and(|number| checkpoints.result(number).is_none());
-        if can_freeze && !is_awaited && shared.budget.wants_freezing() && shared.log.failed().is_none() {
+        let is_wanted = shared.budget.wants_freezing() && shared.log.failed().is_none();
+        if is_wanted && (is_awaited || !can_freeze) {
+            // What is read meanwhile has not changed, and can leave again.
+            evict_down(engine, &mut next, stop);
+        } else if is_wanted {
             let started = Instant::now();
             let was_awaited = awaited.take();
             match freezer.freeze_down(engine, stop) {

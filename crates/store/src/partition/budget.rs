@@ -212,6 +212,11 @@ impl Budget {
         self.max() != usize::MAX && self.copies() > self.copies_max()
     }
 
+    /// Whether all that there is takes more than it may.
+    pub fn is_over(&self) -> bool {
+        self.others() + self.copies() > self.max()
+    }
+
     /// Whether a partition's copies are as much as those of the others, or more.
     pub fn is_a_share(&self, bytes: usize) -> bool {
         bytes.saturating_mul(self.partitions) >= self.copies()

@@ -4,7 +4,9 @@ use fastrand::Rng;
 use holdfast_store::{HomeMethod, Options, SimIo, Stats, Store, hash::Expiry};
 use std::{
     cell::RefCell,
+    ops::Range,
     sync::{Arc, Mutex},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -194,4 +196,46 @@ fn memory_goes_to_what_is_used() {
         }
         println!("{what}: {first} reads at first, {rounds} rounds");
     }
+}
+
+/// What has changed leaves memory only after a checkpoint, and the medium takes none. What is read meanwhile does not stay.
+#[test]
+fn what_is_read_leaves_memory_while_what_has_changed_cannot() {
+    const MEMORY: usize = 16 << 20;
+    const FIELDS: u32 = 200_000;
+    const CHANGED: u32 = 100_000;
+    let sim = SimIo::new(1);
+    let options = Options { partitions: 4, memory_bytes_max: MEMORY, ..Options::default() };
+    let store = Store::open_on(Arc::new(sim.clone()), options).expect("a new store");
+    let set = |fields: Range<u32>, value: u8| {
+        let set = store.run(&[b"hash"], |_, writes| {
+            writes.hash_set(0, b"hash", fields.clone().map(|n| (n.to_le_bytes(), [value; 100])));
+            Ok(())
+        });
+        set.expect("room");
+    };
+    (0..FIELDS).step_by(100).for_each(|first| set(first..first + 100, 1));
+    store.checkpoint().expect("a sound medium");
+    sim.hold_writes("heap");
+    // More than may stay, and less than has to wait for room.
+    (0..CHANGED).step_by(100).for_each(|first| set(first..first + 100, 2));
+    let begun = Instant::now();
+    while sim.held_writes() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nobody wants a checkpoint");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let mut most = 0;
+    for first in (CHANGED..FIELDS).step_by(100) {
+        for n in first..first + 100 {
+            let mut txn = store.begin_keys([&b"hash"[..]]);
+            let value = txn.hash_get(0, b"hash", &n.to_le_bytes()).expect("a hash").expect("a field");
+            assert_eq!(value.as_ref(), [1; 100]);
+        }
+        most = most.max(store.stats().heap_resident_bytes);
+        thread::sleep(Duration::from_millis(1));
+    }
+    sim.release_writes();
+    store.close().expect("a sound medium");
+    println!("at most {} KiB in memory", most >> 10);
+    assert!(most < MEMORY as u64 * 5 / 4, "{most} bytes are in memory");
 }
