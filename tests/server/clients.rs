@@ -166,7 +166,6 @@ fn the_memory_of_all_clients_is_limited() {
     protected.send(&vec![b'x'; 6_000_000]);
     protected.send(b"\r\n");
     assert_eq!(protected.reply().as_bytes().map(<[u8]>::len), Some(6_000_000));
-    let mut admin = server.client();
     for (value, shown) in [("0", "0"), ("1mb", "1048576"), ("50%", "50%")] {
         assert_eq!(admin.call(&format!("config set maxmemory-clients {value}")), ok());
         assert_eq!(show(&admin.call("config get maxmemory-clients")), format!("[maxmemory-clients {shown}]"));
