@@ -15,6 +15,7 @@ import subprocess
 import time
 
 import servers
+from cold_collections import figures
 
 # Bytes of memory that a string of 500 B, and a field of 100 B, take about.
 STRING, FIELD = 560, 150
@@ -44,10 +45,11 @@ def finish(run):
     return result
 
 
-def figures(server):
-    text = server.command("INFO", "everything").decode()
-    found = {name: int(value) for name, value in re.findall(r"^(\w+):(\d+)\r$", text, re.MULTILINE)}
-    return found | {name: int(calls) for name, calls in re.findall(r"^cmdstat_(\w+):calls=(\d+),", text, re.MULTILINE)}
+def counts(server):
+    """The figures of INFO, and how often each command was called."""
+    text = server.command("INFO", "commandstats").decode()
+    calls = {name: int(count) for name, count in re.findall(r"^cmdstat_(\w+):calls=(\d+),", text, re.MULTILINE)}
+    return figures(server, "all") | calls
 
 
 def measure(server, options, name, strings, fields):
@@ -58,9 +60,9 @@ def measure(server, options, name, strings, fields):
             keys = count if share is None else int(share * options.megabytes * 1e6 / size)
             runs.append(start(server, command, keys, seconds=options.seconds, **({"rate": rate} if rate else {})))
     time.sleep(options.seconds * 0.7)
-    before = figures(server)
+    before = counts(server)
     time.sleep(options.seconds * 0.25)
-    after = figures(server)
+    after = counts(server)
     for run in runs:
         finish(run)
     change = lambda field: after.get(field, 0) - before.get(field, 0)

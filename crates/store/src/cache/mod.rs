@@ -117,7 +117,7 @@ impl Cache {
 
     /// Whether a copy has left of late.
     pub fn is_ghost(&self, digest: Digest) -> bool {
-        self.ghosts.holds(digest)
+        self.ghosts.find(digest).is_some()
     }
 
     /// Number of live copies.
@@ -423,21 +423,21 @@ impl Ghosts {
         self.table[place] = mark;
     }
 
-    fn holds(&self, digest: Digest) -> bool {
+    /// Where a digest is, if it is remembered.
+    fn find(&self, digest: Digest) -> Option<usize> {
         if self.table.is_empty() {
-            return false;
+            return None;
         }
         let (place, mark) = self.place(digest);
-        self.table[place] == mark
+        (self.table[place] == mark).then_some(place)
     }
 
     fn recall(&mut self, digest: Digest) -> bool {
-        let found = self.holds(digest);
-        if found {
-            let place = self.place(digest).0;
+        let found = self.find(digest);
+        if let Some(place) = found {
             self.table[place] = 0;
         }
-        found
+        found.is_some()
     }
 }
 

@@ -120,22 +120,11 @@ impl Partition {
         self.trim_cache(shared);
     }
 
-    /// The same with a value that was read from the medium for want of a copy.
-    #[allow(clippy::too_many_arguments)]
-    pub fn cache_fetched(
-        &mut self,
-        shared: &Shared,
-        db: u8,
-        slot: Slot,
-        digest: Digest,
-        key: &[u8],
-        value: &[u8],
-        known: u32,
-    ) {
+    /// Counts a value that was read from the medium for want of a copy, if it had one of late. To be called before it gets another.
+    pub fn count_return(&self, shared: &Shared, digest: Digest) {
         if self.cache.is_ghost(digest) {
             shared.budget.count_returned_copy();
         }
-        self.cache_value(shared, db, slot, digest, key, value, known);
     }
 
     /// Forgets the copy of an entry's value, if there is one, but not what is known of its uses.

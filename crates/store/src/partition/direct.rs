@@ -78,7 +78,8 @@ impl Partition {
         }
         self.counts.lookups.hits += 1;
         let known = self.known_after(db, slot, true);
-        self.cache_fetched(shared, db, slot, digest, key, item.stored, known);
+        self.count_return(shared, digest);
+        self.cache_value(shared, db, slot, digest, key, item.stored, known);
         Some(Seen::Value(item.stored, self.recent(digest)))
     }
 

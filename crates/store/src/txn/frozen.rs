@@ -61,7 +61,8 @@ impl Txn<'_> {
         let part = self.locks.get(target.partition);
         if !value.was_cached {
             let known = part.known_after(target.db, found.slot, self.notes_uses);
-            part.cache_fetched(shared, target.db, found.slot, target.digest, target.key, &value.bytes, known);
+            part.count_return(shared, target.digest);
+            part.cache_value(shared, target.db, found.slot, target.digest, target.key, &value.bytes, known);
         }
         let limits = part.limits.clone();
         let context = Context {

@@ -321,7 +321,8 @@ impl<'s> Txn<'s> {
             return Ok(None);
         }
         let known = part.known_after(target.db, found.slot, self.notes_uses);
-        part.cache_fetched(shared, target.db, found.slot, target.digest, target.key, item.stored, known);
+        part.count_return(shared, target.digest);
+        part.cache_value(shared, target.db, found.slot, target.digest, target.key, item.stored, known);
         Ok(Some(item.stored))
     }
 

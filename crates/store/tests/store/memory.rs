@@ -4,7 +4,6 @@ use fastrand::Rng;
 use holdfast_store::{HomeMethod, Options, SimIo, Stats, Store, hash::Expiry};
 use std::{
     cell::RefCell,
-    ops::Range,
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -130,6 +129,23 @@ fn pages_leave_memory_when_their_home_has_what_was_changed() {
     }
 }
 
+/// Sets the first fields of a hash, a hundred at a time, each to a hundred times a byte.
+fn set_fields(store: &Store, count: u32, byte: impl Fn(u32) -> u8) {
+    for first in (0..count).step_by(100) {
+        let set = store.run(&[b"hash"], |_, writes| {
+            writes.hash_set(0, b"hash", (first..first + 100).map(|n| (n.to_le_bytes(), [byte(n); 100])));
+            Ok(())
+        });
+        set.expect("room");
+    }
+}
+
+fn check_field(store: &Store, n: u32, byte: u8) {
+    let mut txn = store.begin_keys([&b"hash"[..]]);
+    let value = txn.hash_get(0, b"hash", &n.to_le_bytes()).expect("a hash").expect("a field");
+    assert_eq!(value.as_ref(), [byte; 100]);
+}
+
 /// Strings and a hash, each of which memory would hold, and both of which it does not: it holds what is used.
 #[test]
 fn memory_goes_to_what_is_used() {
@@ -143,14 +159,7 @@ fn memory_goes_to_what_is_used() {
     for n in 0..KEYS {
         store.set(0, &n.to_le_bytes(), &[7; 1000]).expect("room");
     }
-    for first in (0..FIELDS).step_by(100) {
-        let fields = (first..first + 100).map(|n| (n.to_le_bytes(), [n as u8; 100]));
-        let set = store.run(&[b"hash"], |_, writes| {
-            writes.hash_set(0, b"hash", fields.clone());
-            Ok(())
-        });
-        set.expect("room");
-    }
+    set_fields(&store, FIELDS, |n| n as u8);
     let rng = RefCell::new(Rng::with_seed(7));
     let draw = |count: u32| (0..count).map(|_| rng.borrow_mut().u32(0..count)).collect::<Vec<_>>();
     let look_at_strings = || {
@@ -163,9 +172,7 @@ fn memory_goes_to_what_is_used() {
     // What lies together of the hash, and is as much as memory may have of it at most.
     let look_at_fields = || {
         for n in draw(FIELDS / 5 * 3) {
-            let mut txn = store.begin_keys([&b"hash"[..]]);
-            let value = txn.hash_get(0, b"hash", &n.to_le_bytes()).expect("a hash").expect("a field");
-            assert_eq!(value.as_ref(), [n as u8; 100]);
+            check_field(&store, n, n as u8);
         }
     };
     let reads = |look: &dyn Fn()| {
@@ -207,18 +214,11 @@ fn what_is_read_leaves_memory_while_what_has_changed_cannot() {
     let sim = SimIo::new(1);
     let options = Options { partitions: 4, memory_bytes_max: MEMORY, ..Options::default() };
     let store = Store::open_on(Arc::new(sim.clone()), options).expect("a new store");
-    let set = |fields: Range<u32>, value: u8| {
-        let set = store.run(&[b"hash"], |_, writes| {
-            writes.hash_set(0, b"hash", fields.clone().map(|n| (n.to_le_bytes(), [value; 100])));
-            Ok(())
-        });
-        set.expect("room");
-    };
-    (0..FIELDS).step_by(100).for_each(|first| set(first..first + 100, 1));
+    set_fields(&store, FIELDS, |_| 1);
     store.checkpoint().expect("a sound medium");
     sim.hold_writes("heap");
     // More than may stay, and less than has to wait for room.
-    (0..CHANGED).step_by(100).for_each(|first| set(first..first + 100, 2));
+    set_fields(&store, CHANGED, |_| 2);
     let begun = Instant::now();
     while sim.held_writes() == 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "nobody wants a checkpoint");
@@ -227,9 +227,7 @@ fn what_is_read_leaves_memory_while_what_has_changed_cannot() {
     let mut most = 0;
     for first in (CHANGED..FIELDS).step_by(100) {
         for n in first..first + 100 {
-            let mut txn = store.begin_keys([&b"hash"[..]]);
-            let value = txn.hash_get(0, b"hash", &n.to_le_bytes()).expect("a hash").expect("a field");
-            assert_eq!(value.as_ref(), [1; 100]);
+            check_field(&store, n, 1);
         }
         most = most.max(store.stats().heap_resident_bytes);
         thread::sleep(Duration::from_millis(1));
