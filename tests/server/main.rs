@@ -55,6 +55,7 @@ mod replica;
 mod replica_set;
 mod restarts;
 mod salvage;
+mod scale;
 mod scm;
 mod script_limits;
 mod scripting;
