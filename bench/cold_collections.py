@@ -21,7 +21,14 @@ from cold_reads import device_rate, device_reads
 LOAD = servers.ROOT / "target" / "release" / "load"
 # type: (how an element is added, what reads one)
 TYPES = {
-    "hash": ("HSET c {key} {value}", {"HGET": "HGET c {key}", "HSET": "HSET c {key} {value}"}),
+    "hash": (
+        "HSET c {key} {value}",
+        {
+            "HGET": "HGET c {key}",
+            "HSET": "HSET c {key} {value}",
+            "HGET in a script": "EVAL return(redis.call('HGET',KEYS[1],ARGV[1])) 1 c {key}",
+        },
+    ),
     "set": ("SADD c {key}:{value}", {"SISMEMBER": "SISMEMBER c {key}:{value}"}),
     "zset": ("ZADD c {n} {key}", {"ZSCORE": "ZSCORE c {key}", "ZRANGEBYSCORE": "ZRANGEBYSCORE c {n} {n}", "ZRANGE": "ZRANGE c {n} {n}"}),
     "list": ("RPUSH c {key}:{value}", {"LINDEX": "LINDEX c {n}"}),
@@ -54,10 +61,10 @@ def peak_bytes(server):
         return int(re.search(r"VmHWM:\s+(\d+)", f.read())[1]) * 1024
 
 
-def measure(server, options, name, load, rates):
+def measure(server, options, name, command, load, rates):
     clients, pipeline = LOADS[load]
     before, reads, cpu = figures(server, "all"), device_reads(server.folder), server.cpu_seconds()
-    result = run(server, options, name, clients=clients, pipeline=pipeline, seconds=options.seconds)
+    result = run(server, options, command, clients=clients, pipeline=pipeline, seconds=options.seconds)
     after, count = figures(server, "all"), max(result["requests"], 1)
     reads, cpu = (device_reads(server.folder) - reads) / count, (server.cpu_seconds() - cpu) / count * 1e6
     faults, fetched = (after[f] - before[f] for f in ("heap_page_faults", "heap_pages_fetched"))
@@ -96,9 +103,9 @@ def main():
                     server.start()
                     took = server.wait(("EXISTS", "c"), b":1")
                     print(f" {state}, {took:.2f} s from exec to the first reply:", flush=True)
-                for name in reads.values():
+                for name, command in reads.items():
                     for load in options.loads:
-                        measure(server, options, name, load, rates)
+                        measure(server, options, name, command, load, rates)
         finally:
             server.close()
 

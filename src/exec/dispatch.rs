@@ -145,12 +145,12 @@ impl Turn<'_> {
             return self.queue(session, id, args, keys, out);
         }
         if let Some(uses) = use_of_scripts(self.worker.rows, session, row) {
+            if uses == ScriptUse::Runs && !stack::is_on_stack() {
+                return Outcome::OnStack;
+            }
             // A script that is paused keeps the interpreter.
             if !self.worker.engine_is_free() {
                 return Outcome::LockBusy;
-            }
-            if uses == ScriptUse::Runs && !stack::is_on_stack() {
-                return Outcome::OnStack;
             }
         }
         let mut redo = 0;

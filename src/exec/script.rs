@@ -20,6 +20,7 @@ use crate::{
         dispatch::is_repeatable,
         handler::Handler,
         invocation::Invocation,
+        locking::{PAGES_MAX, absent_pages},
         turn::Turn,
     },
     script::{
@@ -61,6 +62,8 @@ const OOM_SCRIPT: Stop =
 
 /// How long a script runs before others of its worker get to run.
 const SLICE_NS: u64 = 1_000_000;
+/// How long a script may have run that begins again with what it lacks: some of the time that reading takes.
+const RESTART_NS: u64 = 100_000;
 /// How often a script begins again, because what it had read was written while it had to unlock it, before it takes its turn
 /// among those that unlock nothing.
 const ATTEMPTS_MAX: u32 = 8;
@@ -92,8 +95,12 @@ struct Run<'r, 'a, 't> {
     is_repeatable: bool,
     /// Whether it has locked what it did not name.
     has_grown: bool,
+    /// Whether others can see that it has begun: what it calls is counted and shown to MONITOR.
+    is_seen: bool,
     /// Whether it is to begin again, and what it calls until its end fails.
     begins_again: bool,
+    /// What is to be fetched before.
+    fetches_first: Vec<Cold>,
     /// When it last began to run.
     resumed: Moment,
     scratch: Scratch,
@@ -173,15 +180,19 @@ pub fn run(
         if attempt > 0 && slot.is_some_and(|slot| !call.server().cluster.serves(slot)) {
             return Ok(Outcome::postpone(Duration::ZERO));
         }
-        if !execute(call, &mut txn, program, limits, count, !is_last) {
+        let Ended::BeginsAgain(fetches_first) = execute(call, &mut txn, program, limits, count, !is_last)
+        else {
             call.turn.commit(call.session, &mut txn);
             break;
-        }
+        };
         call.session.fetched = txn.take_fetched();
         drop(txn);
         call.turn.forget_notifications(notifications);
         call.out.rewind(place);
         call.session.db = db;
+        if !fetches_first.is_empty() {
+            return Ok(Fetch(fetches_first));
+        }
     }
     Ok(Done)
 }
@@ -219,7 +230,14 @@ fn slot_of_keys(call: &Call, count: usize) -> Option<u16> {
     is_node.then(|| hash_slot(call.args.at(3)))
 }
 
-/// Runs a script in a transaction; whether it is to begin again, which it may be only if it `is_repeatable`.
+/// How a run of a script has ended.
+enum Ended {
+    Done,
+    /// Nothing of it counts: it is to begin again, with these.
+    BeginsAgain(Vec<Cold>),
+}
+
+/// Runs a script in a transaction. It begins again only if it `is_repeatable`.
 fn execute(
     call: &mut Call,
     txn: &mut Txn,
@@ -227,7 +245,7 @@ fn execute(
     Limits { no_writes, out_of_memory, is_across_slots }: Limits,
     count: usize,
     is_repeatable: bool,
-) -> bool {
+) -> Ended {
     let turn = call.turn;
     let mut engine = turn.worker.engine();
     let scratch = std::mem::take(&mut engine.scratch);
@@ -251,7 +269,9 @@ fn execute(
         is_let_in: false,
         is_repeatable,
         has_grown: false,
+        is_seen: false,
         begins_again: false,
+        fetches_first: Vec::new(),
         resumed: start,
         scratch,
         program,
@@ -264,10 +284,10 @@ fn execute(
         turn.worker.server.busy.end(running);
     }
     // EXEC has locked what others of its queue need, too.
-    if host.wrote && !host.has_grown && !was_in_exec {
+    if host.wrote && !host.has_grown && !host.begins_again && !was_in_exec {
         program.names_keys.confirm();
     }
-    let begins_again = host.begins_again;
+    let (begins_again, fetches_first) = (host.begins_again, host.fetches_first);
     engine.scratch = host.scratch;
     turn.worker.stats().interpreter_bytes.store(engine.bytes(), Relaxed);
     call.session.db = db;
@@ -281,7 +301,7 @@ fn execute(
     }
     // The time that its commands took is its own.
     turn.set_now(start);
-    begins_again
+    if begins_again { Ended::BeginsAgain(fetches_first) } else { Ended::Done }
 }
 
 type Failed = Cow<'static, [u8]>;
@@ -422,9 +442,15 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    /// Reads what a command has found cold.
+    /// Reads what a command has found cold. A script that has just begun leaves the interpreter meanwhile to those who wait for it.
     fn fetch(&mut self, cold: Vec<Cold>) -> Result<(), Failed> {
         if self.may_step_aside() {
+            let is_wanted = self.turn.worker.scripts_waiting.get() > 0;
+            if is_wanted && !self.is_seen && self.turn.ns_since(self.started) < RESTART_NS {
+                self.fetches_first = cold;
+                self.begins_again = true;
+                return Err(AGAIN.into());
+            }
             let fetched = self.step_aside(|| stack::pause(Pause::Fetch(cold)))?;
             self.txn.supply(fetched);
         } else {
@@ -432,6 +458,23 @@ impl Run<'_, '_, '_> {
             self.resume();
         }
         Ok(())
+    }
+
+    /// Reads the pages that a command will use, as far as its arguments tell.
+    fn fetch_absent(&mut self, invocation: &Invocation) -> Result<(), Failed> {
+        if !matches!(invocation.row.handler, Handler::Keyed(_)) {
+            return Ok(());
+        }
+        loop {
+            let db = self.turn.worker.server.store.database(self.session.db as u8);
+            let mut draws = self.session.draws.clone();
+            // The command that meets a damaged page fails.
+            let absent = absent_pages(self.txn, db, invocation, &mut draws, PAGES_MAX).unwrap_or_default();
+            if absent.is_empty() {
+                return Ok(());
+            }
+            self.fetch(absent)?;
+        }
     }
 
     fn check(&mut self, invocation: &Invocation) -> Result<(), Failed> {
@@ -557,11 +600,13 @@ impl Host for Run<'_, '_, '_> {
             if !self.begins_again {
                 self.turn.worker.stats().command(id).rejected.add(1);
                 errors.count(&text);
+                self.is_seen = true;
             }
             return Err(text);
         }
         let mut waited = false;
         loop {
+            self.fetch_absent(&invocation)?;
             let mut out = Writer::new(reply, self.proto);
             match self.turn.call(self.session, &invocation, &mut out, Wake::First, Some(self.txn)) {
                 Outcome::Fetch(cold) => {
@@ -583,12 +628,14 @@ impl Host for Run<'_, '_, '_> {
                 Done | Close => break,
             }
         }
+        self.is_seen = true;
         self.is_repeatable &= is_repeatable(&row.command);
         if waited {
             // A script may look at more than there is memory for.
             self.txn.take_fetched();
         }
         self.txn.forget_views();
+        self.txn.forget_pages();
         // Calls take much longer than the instructions between them.
         if self.turn.now().ns_since(self.resumed) >= SLICE_NS {
             return self.look_around().map_err(|what| what.into_bytes().into());
@@ -622,6 +669,7 @@ impl Host for Run<'_, '_, '_> {
     }
 
     fn log(&mut self, level: LogLevel, message: &str) {
+        self.is_seen = true;
         write_log(level, message);
     }
 

@@ -18,6 +18,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
+use tokio::sync::Semaphore;
 
 /// What tells a worker the time by which it shares itself out: [`Moment::now`], or a test's own.
 pub type Clock = fn() -> Moment;
@@ -39,6 +40,10 @@ pub struct Worker {
     /// Reads what is not in memory.
     pub fetcher: Rc<Fetcher>,
     engine: RefCell<Option<Engine>>,
+    /// Held by whoever runs a script, since a script that is paused keeps the interpreter; given in the order in which it was asked for.
+    pub script_turn: Arc<Semaphore>,
+    /// How many wait for it.
+    pub scripts_waiting: Cell<usize>,
     /// For a script, while none runs.
     stack: Cell<Option<Stack>>,
 }
@@ -63,6 +68,8 @@ impl Worker {
             clock,
             appended: Arc::default(),
             engine: RefCell::default(),
+            script_turn: Arc::new(Semaphore::new(1)),
+            scripts_waiting: Cell::new(0),
             stack: Cell::default(),
         }
     }

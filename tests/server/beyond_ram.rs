@@ -205,6 +205,11 @@ fn add_all(client: &mut Client) {
     }
 }
 
+/// A call by a script that has not named its keys.
+fn in_script(call: impl Iterator<Item = String>) -> Vec<String> {
+    ["EVAL", "return redis.call(unpack(ARGV))", "0"].map(str::to_owned).into_iter().chain(call).collect()
+}
+
 /// Calls a command some hundred times, with other arguments each time: how many pages were fetched before it ran. It has waited for
 /// nearly none while it ran.
 fn fetched_by(client: &mut Client, command: &str, mut arguments: impl FnMut() -> Vec<String>) -> u64 {
@@ -341,7 +346,7 @@ fn commands_find_what_they_use_before_they_run() {
         let mut fetched_in_all = 0;
         for call in *calls {
             let fetched = fetched_by(&mut client, call, || {
-                let n = 1000 + rng.below(ELEMENTS - 2000);
+                let (n, by_script) = (1000 + rng.below(ELEMENTS - 2000), rng.one_in(2));
                 let fill = |word: &str| match word {
                     "field" => field(n),
                     "cursor" => (rng.draw() >> 16).to_string(),
@@ -351,7 +356,8 @@ fn commands_find_what_they_use_before_they_run() {
                         .replace('&', &element(1000 + rng.below(ELEMENTS - 2000)))
                         .replace('%', &(n % 50).to_string()),
                 };
-                call.split(' ').map(fill).collect()
+                let call = call.split(' ').map(fill);
+                if by_script { in_script(call) } else { call.collect() }
             });
             fetched_in_all += fetched;
             let is_of_few = call.contains('%');

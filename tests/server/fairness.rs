@@ -211,6 +211,36 @@ fn who_wants_what_a_slow_script_has_waits_for_it() {
     }
 }
 
+/// A worker runs one script at a time. Those that wait have their turns in the order in which they have come.
+#[test]
+fn scripts_of_a_worker_have_their_turns_in_order() {
+    const CLIENTS: usize = 10;
+    let server = Server::start(&["--workers", "1"]);
+    let stop = AtomicBool::new(false);
+    let turns: Vec<usize> = thread::scope(|scope| {
+        let _end = EndOnDrop(&stop);
+        let run = |number: usize| {
+            let (mut client, stop) = (server.client(), &stop);
+            scope.spawn(move || {
+                let (request, mut turns) = (eval(&[&format!("key:{number}")], "2"), 0);
+                while !stop.load(Relaxed) {
+                    client.send(&request);
+                    assert_eq!(client.reply(), bulk("done"));
+                    turns += 1;
+                }
+                turns
+            })
+        };
+        let running: Vec<_> = (0..CLIENTS).map(run).collect();
+        thread::sleep(Duration::from_millis(1500));
+        stop.store(true, Relaxed);
+        running.into_iter().map(|client| client.join().expect("no panic")).collect()
+    });
+    println!("{turns:?}");
+    let (least, most) = (turns.iter().min().expect("some"), turns.iter().max().expect("some"));
+    assert!(*most <= 2 * least + 1, "{turns:?}");
+}
+
 /// Scripts that name no keys, and write to some in any order, beside commands and transactions that lock several: nobody
 /// waits for ever, none fails, and what each writes stays together.
 #[test]

@@ -366,7 +366,7 @@ fn what_a_script_wrote_is_durable_as_one_batch() {
 
 #[test]
 fn values_on_the_medium_only_are_fetched() {
-    let server = Server::start(&["--maxmemory", "24mb"]);
+    let server = Server::start(&["--maxmemory", "24mb", "--workers", "1"]);
     let mut client = server.client();
     let value = "x".repeat(1 << 20);
     for number in 0..60 {
@@ -374,6 +374,18 @@ fn values_on_the_medium_only_are_fetched() {
     }
     let sum = "local sum = 0 for i = 0, 59 do sum = sum + #redis.call('get', 'big:' .. i) end return sum";
     assert_eq!(eval(&mut client, sum, &["0"]), format!(":{}", 60 << 20));
+    // Whatever scripts wait for, and others for their turn, what they call they call once.
+    assert_eq!(client.call("config resetstat"), ok());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = server.client();
+                (0..3).for_each(|_| assert_eq!(eval(&mut client, sum, &["0"]), format!(":{}", 60 << 20)));
+            });
+        }
+    });
+    let calls = client.info("cmdstat_get");
+    assert!(calls.starts_with("calls=720,"), "{calls}");
     let declared = "return #redis.call('get', KEYS[1]) + #redis.call('get', KEYS[2])";
     assert_eq!(eval(&mut client, declared, &["2", "big:0", "big:1"]), format!(":{}", 2 << 20));
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 use holdfast_store::Cold;
 use std::{future::poll_fn, pin::pin, sync::atomic::Ordering::Relaxed, task::Poll, time::Duration};
-use tokio::time;
+use tokio::{sync::OwnedSemaphorePermit, time};
 
 /// How long a script waits for a stack.
 const STACK_RETRY: Duration = Duration::from_millis(100);
@@ -90,8 +90,9 @@ impl Connection {
                     }
                 }
             }
+            let script_turn = if on_stack { self.script_turn().await? } else { None };
             turn.resume();
-            outcome = if on_stack {
+            outcome = if script_turn.is_some() {
                 run_on_stack(&shared, || self.attempt_again(turn, wake)).await
             } else {
                 self.attempt_again(turn, wake)
@@ -120,6 +121,30 @@ impl Connection {
         self.session.ahead.add(ahead);
         self.session.fetched.extend(fetched);
         Ok(())
+    }
+
+    /// Waits until the worker may run a script for this connection, or another one is busy: `None`, for then commands are refused.
+    async fn script_turn(&mut self) -> Result<Option<OwnedSemaphorePermit>, Closed> {
+        const LOOK: Duration = Duration::from_millis(5);
+        let worker = self.shared.worker.clone();
+        if let Ok(turn) = worker.script_turn.clone().try_acquire_owned() {
+            return Ok(Some(turn));
+        }
+        self.session.ahead.clear();
+        let turn = async {
+            let mut turn = pin!(worker.script_turn.clone().acquire_owned());
+            loop {
+                match time::timeout(LOOK, turn.as_mut()).await {
+                    Ok(turn) => return Some(turn.expect("nobody closes it")),
+                    Err(_) if worker.server.busy.is_on() => return None,
+                    Err(_) => {}
+                }
+            }
+        };
+        worker.scripts_waiting.update(|waiting| waiting + 1);
+        let turn = self.drive(turn).await;
+        worker.scripts_waiting.update(|waiting| waiting - 1);
+        turn
     }
 
     /// Waits until a key is written, CLIENT UNBLOCK says so, or it is time.

@@ -228,6 +228,11 @@ impl<'s> Txn<'s> {
         std::mem::take(&mut self.fetched)
     }
 
+    /// Forgets which pages were fetched for a command that has run: what the next one may have is counted anew ([`Txn::absent`]).
+    pub fn forget_pages(&mut self) {
+        self.fetched.retain(|fetched| !fetched.is_page());
+    }
+
     /// The time that the transaction takes place at: Unix time in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
