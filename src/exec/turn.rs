@@ -67,11 +67,14 @@ pub enum Notification {
 impl<'a> Turn<'a> {
     /// A turn that begins now.
     pub fn new(worker: &'a Worker, inbox: &'a dyn Inbox) -> Self {
+        // Before the other clock: a thread that is stopped between the two is then behind for a while, and not ahead, so that nothing
+        // expires too early.
+        let began_ms = worker.server.store.now_ms();
         Turn {
             worker,
             inbox,
             began: (worker.clock)(),
-            began_ms: Cell::new(worker.server.store.now_ms()),
+            began_ms: Cell::new(began_ms),
             now: Cell::new(0),
             wait_lsn: Cell::new(0),
             notifications: RefCell::default(),
@@ -99,8 +102,10 @@ impl<'a> Turn<'a> {
 
     /// The time between two commands was not theirs.
     pub fn resume(&self) {
+        // As in the beginning.
+        let now_ms = self.worker.server.store.now_ms();
         self.now.set(self.ns_since(self.began));
-        self.began_ms.set(self.worker.server.store.now_ms() - self.now.get() / NANOS_PER_MS);
+        self.began_ms.set(now_ms - self.now.get() / NANOS_PER_MS);
     }
 
     /// Takes the time between back to `start`: a command that has run others took it all.

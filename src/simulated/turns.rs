@@ -5,9 +5,10 @@
 
 use super::connected::World;
 use crate::exec::worker::Clock;
-use holdfast_io::Moment;
+use holdfast_io::{Io, Moment};
 use holdfast_resp::Reply;
-use std::{cell::Cell, collections::BTreeMap};
+use holdfast_store::SimIo;
+use std::{cell::Cell, collections::BTreeMap, sync::Mutex};
 
 /// Increments the counter.
 const COUNT: &str = "incr n";
@@ -93,6 +94,45 @@ fn who_is_woken_meanwhile_waits_for_its_turn() {
     let busy = || ["hello 3", "subscribe news"].into_iter().chain([COUNT, "publish news x"].repeat(DEEP / 2));
     let order = order(clock::<LOOK_NS>, &[(); 3].map(|()| busy().collect()));
     assert_in_order(3, TURN / 2, &turns(&order));
+}
+
+/// The system stops a worker's thread after any look at the clock. Its time is not ahead of the machine's then: keys would expire too early.
+#[test]
+fn who_is_stopped_is_not_ahead_of_time() {
+    const STOPPED_MS: u64 = 50;
+    const EXPIRES_MS: u64 = 1_000_000;
+    const KEYS: usize = 20;
+    /// The machine, and after how many looks the thread is stopped.
+    static MACHINE: Mutex<Option<(SimIo, usize)>> = Mutex::new(None);
+    fn clock() -> Moment {
+        let mut machine = MACHINE.lock().expect("no panic");
+        let (sim, looks) = machine.as_mut().expect("a machine");
+        let now = START.with(|start| start.plus_ns(sim.monotonic_us() * 1000));
+        *looks = looks.wrapping_sub(1);
+        if *looks == 0 {
+            sim.advance_ms(STOPPED_MS);
+        }
+        now
+    }
+    for looks in 1..30 {
+        let mut world = World::new(&[("appendfsync", "no")]);
+        let mut client = world.client();
+        let keys = (0..KEYS).map(|key| format!("key:{key}"));
+        let set = keys.clone().map(|key| format!("set {key} value px {EXPIRES_MS}"));
+        let wait = "blpop none 0.001".to_owned();
+        let shown = keys.map(|key| format!("pexpiretime {key}"));
+        let calls: Vec<String> = set.clone().chain([wait]).chain(set).chain(shown).collect();
+        client.send_all(&calls);
+        *MACHINE.lock().expect("no panic") = Some((world.sim.clone(), looks));
+        world.run(clock);
+        let replies: Vec<Reply> = calls.iter().map(|_| client.reply()).collect();
+        let now_ms = world.sim.now_ms();
+        for reply in &replies[calls.len() - KEYS..] {
+            let Reply::Int(expires_ms) = *reply else { panic!("{reply:?}") };
+            let set_ms = expires_ms as u64 - EXPIRES_MS;
+            assert!(set_ms <= now_ms, "{looks} looks: at {set_ms}, and it is {now_ms}");
+        }
+    }
 }
 
 /// Others run between the steps of a command, whose time is that of all of them.

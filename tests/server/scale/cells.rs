@@ -15,8 +15,8 @@ const SET_UNTIL: &str = r#"
     redis.call("HSET", KEYS[1], ARGV[1], ARGV[2])
     return redis.call("HPEXPIREAT", KEYS[1], ARGV[3], "FIELDS", 1, ARGV[1])
 "#;
-/// How far the server's clock, read at the beginning of a turn, may be behind ours, in ms.
-const CLOCK_SLACK: u64 = 10;
+/// How far the server's clock may be behind ours, in ms, if its thread is stopped while it looks at it; it is never ahead.
+const CLOCK_SLACK: u64 = 250;
 
 /// Where cells are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -205,8 +205,8 @@ impl Writer {
                 _ => Vec::new(),
             };
         }
-        let (mut steps, mut replies) = (steps.into_iter(), replies.into_iter());
-        while let Some(reply) = replies.next() {
+        let mut steps = steps.into_iter();
+        for reply in replies {
             let step = steps.next().expect("a reply to each");
             let is_right = match &step.replies[..] {
                 [] => !matches!(reply, Reply::Error(_)),
