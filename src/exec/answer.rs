@@ -31,7 +31,8 @@ pub enum Outcome {
     Busy,
     /// Nothing was executed: others that write wait for room already. Wait behind them.
     Queue,
-    /// Nothing was executed: it is to be done on a stack of its own ([`crate::script::stack`]). Run it again there.
+    /// Nothing was executed: it wants the interpreter of scripts for itself, and a stack of its own ([`crate::script::stack`]). Run it
+    /// again there, in its turn ([`crate::exec::worker::Worker::script_turn`]).
     OnStack,
     /// Nothing was executed: a key is kept for a client that has waited for it. Try again when that has looked.
     WaiterFirst,

@@ -144,14 +144,12 @@ impl Turn<'_> {
         if session.multi.is_some() && !command.flags.has(Flags::IMMEDIATE) {
             return self.queue(session, id, args, keys, out);
         }
-        if let Some(uses) = use_of_scripts(self.worker.rows, session, row) {
-            if uses == ScriptUse::Runs && !stack::is_on_stack() {
-                return Outcome::OnStack;
-            }
+        if let Some(uses) = use_of_scripts(self.worker.rows, session, row)
+            && !stack::is_on_stack()
             // A script that is paused keeps the interpreter.
-            if !self.worker.engine_is_free() {
-                return Outcome::LockBusy;
-            }
+            && (uses == ScriptUse::Runs || !self.worker.engine_is_free())
+        {
+            return Outcome::OnStack;
         }
         let mut redo = 0;
         if command.flags.has(Flags::WRITE) {

@@ -40,7 +40,7 @@ pub struct Worker {
     /// Reads what is not in memory.
     pub fetcher: Rc<Fetcher>,
     engine: RefCell<Option<Engine>>,
-    /// Held by whoever runs a script, since a script that is paused keeps the interpreter; given in the order in which it was asked for.
+    /// Held by whoever wants the interpreter for itself, since a script that is paused keeps it; given in the order in which it was asked for.
     pub script_turn: Arc<Semaphore>,
     /// How many wait for it.
     pub scripts_waiting: Cell<usize>,

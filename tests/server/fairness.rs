@@ -230,9 +230,15 @@ fn scripts_of_a_worker_have_their_turns_in_order() {
             let (mut client, number) = (server.client(), &number);
             scope.spawn(move || {
                 let turn = |turn: usize| {
-                    let key = format!("key:{}", (turn * CLIENTS + nth) * 7 % 200);
-                    let reply = client.call_args(&["eval", SCRIPT, "0", &key]);
-                    assert_eq!(reply, Reply::Int(LEN as i64));
+                    let at = (turn * CLIENTS + nth) * 7 % 200;
+                    if nth == 0 {
+                        // Who has a script compiled wants the interpreter, too.
+                        let digest = client.call_args(&["script", "load", &format!("return {at}")]);
+                        assert!(matches!(digest, Reply::Bulk(_)), "{digest:?}");
+                    } else {
+                        let reply = client.call_args(&["eval", SCRIPT, "0", &format!("key:{at}")]);
+                        assert_eq!(reply, Reply::Int(LEN as i64));
+                    }
                     number.fetch_add(1, Relaxed)
                 };
                 let turns: Vec<usize> = (0..TURNS).map(turn).collect();

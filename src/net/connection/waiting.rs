@@ -123,7 +123,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until the worker may run a script for this connection, or another one is busy: `None`, for then commands are refused.
+    /// Waits until the worker's interpreter is this connection's, or a script is busy: `None`, for then commands are refused.
     async fn script_turn(&mut self) -> Result<Option<OwnedSemaphorePermit>, Closed> {
         const LOOK: Duration = Duration::from_millis(5);
         let worker = self.shared.worker.clone();
