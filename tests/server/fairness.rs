@@ -249,9 +249,11 @@ fn scripts_of_a_worker_have_their_turns_in_order() {
         running.into_iter().flat_map(|client| client.join().expect("no panic")).collect()
     });
     others.sort_unstable();
-    let [half, most] = [others.len() / 2, others.len() * 19 / 20].map(|at| others[at]);
-    println!("{half} and {most} turns of others, at most {}", others[others.len() - 1]);
-    assert!(half >= CLIENTS / 2 && most <= 2 * CLIENTS, "{half} and {most} turns of others");
+    let [half, most, all] = [50, 95, 100].map(|percent| others[(others.len() - 1) * percent / 100]);
+    println!("{half}, {most} and at most {all} turns of others");
+    // A machine that does much else may keep a client from asking.
+    let are_fair = half >= CLIENTS / 2 && most <= 2 * CLIENTS && all < CLIENTS * TURNS / 2;
+    assert!(are_fair, "{half}, {most} and at most {all} turns of others");
 }
 
 /// Scripts that name no keys, and write to some in any order, beside commands and transactions that lock several: nobody
