@@ -690,6 +690,9 @@ fn a_copy_is_of_one_moment_whoever_leads_meanwhile() {
     thread::sleep(Duration::from_secs(1));
     ways[lost].pass(u64::MAX);
     wait_until(log, || number(&client.call("WAIT 2 1000")) == Some(2));
+    // It has all before it has opened that, and serves reads.
+    let reads = || set.client(lost).and_then(|mut client| client.try_call("GET key:0"));
+    wait_until(log, || matches!(reads(), Some(Reply::Bulk(_))));
     let digest = client.call("DEBUG DIGEST");
     assert_eq!(set.client(lost).expect("it runs").call("DEBUG DIGEST"), digest, "{}", log());
 }
