@@ -13,6 +13,9 @@ const WINDOW: u32 = 700;
 /// Cells that are looked at at once.
 const LOOKS: usize = 200;
 
+/// What a walk has shown of a cell, as the command for it alone answers; `None`: only its name.
+type Shown = Option<Reply>;
+
 impl Writer {
     /// All of some kind, if the server is there until it was seen.
     pub fn check_whole(&mut self, client: &mut Client, kind: Kind) -> Option<()> {
@@ -81,12 +84,12 @@ impl Writer {
         Some(expected as u32)
     }
 
-    /// Compares all cells of a kind with those that a walk has found: `None` is a cell of which only the name was.
+    /// Compares all cells of a kind with those that a walk has found.
     fn check_found(
         &mut self,
         kind: Kind,
         client: &mut Client,
-        walk: impl FnOnce(&mut Writer, &mut Client) -> Option<HashMap<u32, Option<Reply>>>,
+        walk: impl FnOnce(&mut Writer, &mut Client) -> Option<HashMap<u32, Shown>>,
     ) -> Option<()> {
         let from = now_ms();
         let mut found = walk(self, client)?;
@@ -111,8 +114,8 @@ impl Writer {
         client: &mut Client,
         command: &[&str],
         options: &[&str],
-        mut read: impl FnMut(&[Reply]) -> Vec<(u32, Option<Reply>)>,
-    ) -> Option<HashMap<u32, Option<Reply>>> {
+        mut read: impl FnMut(&[Reply]) -> Vec<(u32, Shown)>,
+    ) -> Option<HashMap<u32, Shown>> {
         let (mut found, mut cursor) = (HashMap::new(), "0".to_owned());
         loop {
             let count = WINDOW.to_string();
@@ -136,8 +139,8 @@ impl Writer {
         command: &str,
         count: u32,
         options: &[&str],
-        mut read: impl FnMut(u32, &[Reply]) -> Vec<(u32, Option<Reply>)>,
-    ) -> Option<HashMap<u32, Option<Reply>>> {
+        mut read: impl FnMut(u32, &[Reply]) -> Vec<(u32, Shown)>,
+    ) -> Option<HashMap<u32, Shown>> {
         let mut found = HashMap::new();
         for first in (0..count).step_by(WINDOW as usize) {
             let mut call =
@@ -150,7 +153,7 @@ impl Writer {
         Some(found)
     }
 
-    fn entries(&mut self, client: &mut Client) -> Option<HashMap<u32, Option<Reply>>> {
+    fn entries(&mut self, client: &mut Client) -> Option<HashMap<u32, Shown>> {
         let count = self.count(client, "XLEN", Kind::Entry)?;
         let (mut found, mut from) = (HashMap::new(), "-".to_owned());
         loop {

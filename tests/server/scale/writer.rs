@@ -271,9 +271,7 @@ impl Writer {
         let groups = u64::from(self.model.end(Kind::Grouped) / GROUP);
         let [from, to] = [(); 2].map(|()| self.rng.below(groups) as u32);
         let places = |group: u32| group * GROUP..(group + 1) * GROUP;
-        let cells =
-            |writer: &Writer| places(from).map(|place| writer.model.cell(Kind::Grouped, place)).collect();
-        let cells: Vec<Cell> = cells(self);
+        let cells: Vec<Cell> = places(from).map(|place| self.model.cell(Kind::Grouped, place)).collect();
         if from == to || !cells.iter().any(|cell| cell.version > 0 && cell.expires_ms == 0) {
             return Some(());
         }
