@@ -280,6 +280,8 @@ fn who_waits_and_who_listens_goes_on() {
     subscribed.call("SUBSCRIBE channel");
     subscribed.call("PSUBSCRIBE pat*");
     waiting.send(b"BLPOP \"list\" 0\r\n");
+    // How far a command had come is nothing to the one that waits after it.
+    assert_eq!(timed.call("XREAD STREAMS a b c d e $ $ $ $ $"), Reply::Null);
     timed.send(b"BLPOP nothing 2\r\nPING\r\n");
     reading.send(b"XREAD BLOCK 0 STREAMS stream $\r\n");
     wait_until(|| "they wait".into(), || other.info("blocked_clients") == "3");

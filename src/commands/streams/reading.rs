@@ -166,11 +166,12 @@ pub fn xread(call: &mut Call, txn: &mut Txn) -> Answer {
         after.push(id);
     }
     if ready == 0 {
-        call.session.progress = Some(Progress::Read(after));
-        return read.wait(call, txn, Turn::Always);
+        let answer = read.wait(call, txn, Turn::Always)?;
+        if matches!(answer, Outcome::Wait(_)) {
+            call.session.progress = Some(Progress::Read(after));
+        }
+        return Ok(answer);
     }
-    // Not before: what is cold makes it run again.
-    call.session.progress = None;
     write_header(&mut call.out, ready);
     for (key, after) in read.keys().zip(after) {
         let stream = stream_at(call, txn, key)?.filter(|stream| stream.last_entry_id() > after);
