@@ -186,6 +186,8 @@ pub fn run(
             break;
         };
         call.session.fetched = txn.take_fetched();
+        // That of a command of the run that does not count.
+        call.session.progress = None;
         drop(txn);
         call.turn.forget_notifications(notifications);
         call.out.rewind(place);

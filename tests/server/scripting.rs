@@ -1,8 +1,15 @@
 //! EVAL and what belongs to it: conversions, errors, the sandbox, atomicity.
 
-use crate::harness::{Client, Server, bulk, error, is_error, ok, show, wait_until};
+use crate::harness::{Client, EndOnDrop, Server, bulk, error, is_error, ok, show, wait_until};
 use holdfast_resp::{Reply, write_command};
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
 
 fn eval(client: &mut Client, script: &str, args: &[&str]) -> String {
     show(&client.call_args(&[&["eval", script], args].concat()))
@@ -388,6 +395,47 @@ fn values_on_the_medium_only_are_fetched() {
     assert!(calls.starts_with("calls=720,"), "{calls}");
     let declared = "return #redis.call('get', KEYS[1]) + #redis.call('get', KEYS[2])";
     assert_eq!(eval(&mut client, declared, &["2", "big:0", "big:1"]), format!(":{}", 2 << 20));
+}
+
+/// A script that begins again has found no names yet, whatever it has looked for before.
+#[test]
+fn names_on_the_medium_only_are_those_that_were_asked_for() {
+    const NAMES: usize = 5000;
+    let server = Server::start(&["--maxmemory", "24mb", "--workers", "1"]);
+    let value = "x".repeat(3000);
+    let mut client = server.client();
+    for number in 0..NAMES {
+        let mut sent = Vec::new();
+        ["x", "y"].iter().for_each(|prefix| {
+            write_command(&mut sent, &["SET", &format!("{prefix}:{number}"), &value]);
+        });
+        client.send(&sent);
+        assert_eq!([client.reply(), client.reply()], [ok(), ok()]);
+    }
+    let script = "local found, wrong = {}, 0
+        for _, prefix in ipairs{'x', 'y'} do
+            found[#found + 1] = redis.call('keys', prefix .. ':*')
+            for _, name in ipairs(found[#found]) do wrong = wrong + (name:sub(1, 1) == prefix and 0 or 1) end
+        end
+        return {#found[1], #found[2], wrong}";
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _end = EndOnDrop(&over);
+        scope.spawn(|| {
+            let mut client = server.client();
+            while !over.load(Relaxed) {
+                client.call("set w 1");
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let looks = || {
+            let mut client = server.client();
+            for _ in 0..4 {
+                assert_eq!(eval(&mut client, script, &["0"]), format!("[:{NAMES} :{NAMES} :0]"));
+            }
+        };
+        [scope.spawn(looks), scope.spawn(looks)].into_iter().for_each(|look| look.join().expect("it looks"));
+    });
 }
 
 #[test]
