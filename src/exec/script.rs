@@ -39,10 +39,7 @@ use holdfast_store::{Cold, LockBusy, SMALL_BYTES, Txn, hash_slot};
 use std::{
     borrow::Cow,
     process,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -320,14 +317,11 @@ impl Run<'_, '_, '_> {
             self.started.elapsed().as_millis(),
             if is_eval { "SCRIPT KILL" } else { "FUNCTION KILL" }
         );
-        let running = Arc::new(Running {
-            name: name.into(),
-            is_eval,
-            command: self.args.to_owned(),
-            started: self.started,
-            wrote: AtomicBool::new(self.wrote),
-            killed: AtomicBool::new(false),
-        });
+        let running = Running::new(name.into(), is_eval, self.args.to_owned(), self.started);
+        if self.wrote {
+            running.begin_to_write();
+        }
+        let running = Arc::new(running);
         self.turn.worker.server.busy.begin(running.clone());
         running
     }
@@ -437,10 +431,10 @@ impl Run<'_, '_, '_> {
                 self.wait_for_others(since)?;
             }
         }
-        self.wrote = true;
-        if let Some(running) = &self.running {
-            running.wrote.store(true, Relaxed);
+        if self.running.as_ref().is_some_and(|running| !running.begin_to_write()) {
+            return Err(KILLED.as_bytes().into());
         }
+        self.wrote = true;
         Ok(())
     }
 
@@ -572,7 +566,7 @@ impl Run<'_, '_, '_> {
                 process::exit(0);
             }
         }
-        if self.running.as_ref().is_some_and(|running| running.killed.load(Relaxed)) {
+        if self.running.as_ref().is_some_and(|running| running.is_killed()) {
             log!(Notice, "Lua script killed by user with SCRIPT KILL.");
             return Err(KILLED.into());
         }

@@ -5,7 +5,7 @@ use holdfast_io::Moment;
 use holdfast_resp::OwnedArgs;
 use holdfast_store::Store;
 use std::sync::{
-    Arc, Mutex, MutexGuard,
+    Arc, Mutex, MutexGuard, OnceLock,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -29,13 +29,39 @@ pub struct Running {
     pub command: OwnedArgs,
     /// When that was.
     pub started: Moment,
-    /// Whether it has written, and so must come to its end.
-    pub wrote: AtomicBool,
-    /// Whether it is to end.
-    pub killed: AtomicBool,
+    /// Once either is so.
+    fate: OnceLock<Fate>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It has written, and so must come to its end.
+    Writes,
+    /// It is to end, and may not write any more.
+    Killed,
 }
 
 impl Running {
+    /// One that has not written.
+    pub fn new(name: String, is_eval: bool, command: OwnedArgs, started: Moment) -> Running {
+        Running { name, is_eval, command, started, fate: OnceLock::new() }
+    }
+
+    /// Notes that it begins to write; false: it was killed before.
+    pub fn begin_to_write(&self) -> bool {
+        *self.fate.get_or_init(|| Fate::Writes) == Fate::Writes
+    }
+
+    /// Has it end; false: it has written before.
+    fn kill(&self) -> bool {
+        *self.fate.get_or_init(|| Fate::Killed) == Fate::Killed
+    }
+
+    /// Whether it is to end.
+    pub fn is_killed(&self) -> bool {
+        self.fate.get() == Some(&Fate::Killed)
+    }
+
     fn busy(&self) -> Stop {
         if self.is_eval { BUSY_SCRIPT } else { BUSY_FUNCTION }
     }
@@ -90,23 +116,18 @@ impl Busy {
 
     /// Has all of them end; to be called where none can write.
     pub fn kill_all(&self) {
-        self.all().iter().for_each(|running| running.killed.store(true, Relaxed));
+        self.all().iter().for_each(|running| _ = running.kill());
     }
 
     /// SCRIPT KILL, FUNCTION KILL.
     pub fn kill(&self, is_eval: bool) -> Result<(), Stop> {
         let all = self.all();
         let first = all.first().ok_or(NOT_BUSY)?;
-        let may_end = |running: &&Arc<Running>| !running.wrote.load(Relaxed);
-        let victim = all.iter().filter(may_end).find(|running| running.is_eval == is_eval);
-        match victim {
-            Some(running) => {
-                running.killed.store(true, Relaxed);
-                Ok(())
-            }
-            None if all.iter().any(|running| may_end(&running)) => Err(first.busy()),
-            None => Err(UNKILLABLE),
+        if all.iter().any(|running| running.is_eval == is_eval && running.kill()) {
+            return Ok(());
         }
+        let may_end = |running: &Arc<Running>| running.fate.get() != Some(&Fate::Writes);
+        Err(if all.iter().any(may_end) { first.busy() } else { UNKILLABLE })
     }
 
     /// Does something that locks partitions, as soon as no script that is busy holds them. `f` says whether it could be
@@ -133,5 +154,28 @@ impl Busy {
                 self.put_off(f);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_writes_is_not_killed_and_who_is_killed_does_not_write() {
+        let busy = Busy::default();
+        let begin = || {
+            let running = Arc::new(Running::new("name".into(), true, OwnedArgs::default(), Moment::now()));
+            busy.begin(running.clone());
+            running
+        };
+        let (killed, writes) = (begin(), begin());
+        assert!(writes.begin_to_write());
+        assert!(busy.kill(true).is_ok() && killed.is_killed() && !killed.begin_to_write());
+        assert!(writes.begin_to_write() && !writes.is_killed(), "the other one is left alone");
+        assert!(busy.kill(true).is_ok(), "it has not ended yet");
+        busy.end(&killed);
+        busy.kill_all();
+        assert!(busy.kill(true) == Err(UNKILLABLE) && !writes.is_killed());
     }
 }
