@@ -165,7 +165,7 @@ fn fcall(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     };
     call.turn.depend_on(wait_lsn);
     let flags = library.functions.get(name).ok_or(NO_FUNCTION)?.flags;
-    let function = call.turn.worker.engine().function(library, name).map_err(error)?;
+    let function = call.turn.worker.compiler().function(library, name).map_err(error)?;
     let names_keys = &library.functions[name].names_keys;
     let lua = holdfast_lua::Program { name, function, is_eval: false };
     let program = Program { lua, names_keys };
@@ -186,7 +186,7 @@ fn load(call: &mut Call, txn: &mut Txn) -> Answer {
     if !replace && set.libraries.contains_key(&name) {
         return Err(error(format_args!("Library '{name}' already exists")));
     }
-    let library = call.turn.worker.engine().load_library(source).map_err(error)?;
+    let library = call.turn.worker.compiler().load_library(source).map_err(error)?;
     set.add(library).map_err(error)?;
     txn.set(SYSTEM_DATABASE, name.as_bytes(), source, false)?;
     call.server().libraries.set(set);
@@ -248,7 +248,7 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
     })?;
     let mut new = Set::default();
     for source in &sources {
-        let library = call.turn.worker.engine().load_library(source).map_err(error)?;
+        let library = call.turn.worker.compiler().load_library(source).map_err(error)?;
         if new.libraries.contains_key(&library.name) {
             return Err(error(format_args!("Library '{}' already exists", library.name)));
         }

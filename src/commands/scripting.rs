@@ -189,7 +189,7 @@ fn program_of(script: &CachedScript, function: Ref) -> Program<'_> {
 fn eval(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let count = key_count(call, NOT_INTEGER)?;
     let source = call.args.at(1);
-    let (shared, mut engine) = (&call.server().scripts, call.turn.worker.engine());
+    let (shared, mut engine) = (&call.server().scripts, call.turn.worker.compiler());
     let (script, function) = match engine.script(shared, &sha1(source))? {
         Some(found) => found,
         None => engine.add(shared, source, false)?,
@@ -202,7 +202,7 @@ fn eval(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
 fn evalsha(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let sha = parse_sha(call.args.at(1)).ok_or(NO_SCRIPT)?;
     let count = key_count(call, NOT_INTEGER)?;
-    let found = call.turn.worker.engine().script(&call.server().scripts, &sha)?;
+    let found = call.turn.worker.compiler().script(&call.server().scripts, &sha)?;
     let (script, function) = found.ok_or(NO_SCRIPT)?;
     let program = program_of(&script, function);
     run(call, txn, &program, script.flags, read_only, count)
@@ -210,7 +210,7 @@ fn evalsha(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
 
 fn load(call: &mut Call) -> Answer {
     let source = call.args.at(2);
-    let (script, _) = call.turn.worker.engine().add(&call.server().scripts, source, true)?;
+    let (script, _) = call.turn.worker.compiler().add(&call.server().scripts, source, true)?;
     call.reply_bulk(&script.name)
 }
 

@@ -106,6 +106,13 @@ impl Worker {
         engine
     }
 
+    /// The same to find or compile a script or function: without what was deleted. What was found before is of no use then.
+    pub fn compiler(&self) -> RefMut<'_, Engine> {
+        let mut engine = self.engine();
+        engine.forget_deleted(&self.server.libraries);
+        engine
+    }
+
     /// A stack for a script.
     pub fn take_stack(&self) -> io::Result<Stack> {
         self.stack.take().map_or_else(Stack::new, Ok)

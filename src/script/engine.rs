@@ -25,6 +25,8 @@ pub struct Engine {
     libraries: HashMap<String, (Arc<Library>, HashMap<String, Ref>)>,
     /// How many scripts had been removed from the cache when `scripts` was looked through.
     removed_seen: u64,
+    /// How often the server's libraries had been replaced when all that are here were among them.
+    libraries_seen: Option<u64>,
     /// Memory for arguments and replies.
     pub scratch: Scratch,
 }
@@ -45,6 +47,7 @@ impl Engine {
             scripts: HashMap::new(),
             libraries: HashMap::new(),
             removed_seen: 0,
+            libraries_seen: None,
             scratch: Scratch::default(),
         }
     }
@@ -119,8 +122,27 @@ impl Engine {
         }
         let library = Arc::new(Library::new(name.clone(), source, loader.functions));
         self.forget_library(&name);
+        // It may not come to be one of the server's.
+        self.libraries_seen = None;
         self.libraries.insert(name, (library.clone(), loader.refs));
         Ok(library)
+    }
+
+    /// Forgets the libraries that are not the server's, or not any more.
+    pub fn forget_deleted(&mut self, current: &Libraries) {
+        let changes = Some(current.changes());
+        if self.libraries_seen == changes {
+            return;
+        }
+        self.libraries_seen = changes;
+        let (set, lua) = (current.get(), &mut self.lua);
+        self.libraries.retain(|name, (library, functions)| {
+            let stays = set.libraries.get(name).is_some_and(|current| current.source == library.source);
+            if !stays {
+                functions.drain().for_each(|(_, function)| lua.forget(function));
+            }
+            stays
+        });
     }
 
     fn forget_library(&mut self, name: &str) {

@@ -99,6 +99,8 @@ impl Set {
 #[derive(Default)]
 pub struct Libraries {
     set: RwLock<Arc<Set>>,
+    /// How often they were replaced.
+    changes: AtomicU64,
 }
 
 impl Libraries {
@@ -110,6 +112,12 @@ impl Libraries {
     /// Replaces them; all partitions must be locked.
     pub fn set(&self, set: Set) {
         *self.set.write().expect("no holder panics") = Arc::new(set);
+        self.changes.fetch_add(1, Release);
+    }
+
+    /// How often they were replaced so far: if it has not changed, they are as they were.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Acquire)
     }
 }
 

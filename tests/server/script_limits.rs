@@ -189,6 +189,21 @@ fn a_script_without_memory_fails_alone() {
     assert!(show(&client.call("fcall hoard 0")).contains("not enough memory"));
     assert_eq!(show(&client.call("function flush")), "+OK");
     let used = |client: &mut Client| client.info("used_memory_vm_eval").parse::<u64>().expect("a number");
+    // Of libraries that are deleted, or were refused, nothing is left.
+    let source = |n: usize, function: &str| {
+        format!(
+            "#!lua name=l{n}\nlocal t = {{}} for i = 1, 10000 do t[i] = {{i}} end redis.register_function('{function}', function() return #t end)"
+        )
+    };
+    for n in 0..40 {
+        let library = client.call_args(&["function", "load", &source(n, "f")]);
+        assert_eq!(show(&library), format!("l{n}"));
+        assert_eq!(show(&client.call("fcall f 0")), ":10000");
+        let refused = client.call_args(&["function", "load", &source(n + 100, "f")]);
+        assert_eq!(show(&refused), "-ERR Function f already exists");
+        assert_eq!(show(&client.call(&format!("function delete l{n}"))), "+OK");
+    }
+    assert_eq!(eval(&mut client, "local t = {} for i = 1, 20000 do t[i] = {i} end return #t"), ":20000");
     assert_eq!(show(&client.call("set x 1")), "+OK");
     assert!(used(&mut client) < 16 << 20, "{}", used(&mut client));
 }
