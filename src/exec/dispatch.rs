@@ -138,7 +138,11 @@ impl Turn<'_> {
             return Outcome::postpone(BUSY_RETRY);
         }
         let server = &self.worker.server;
-        if let Some(until) = server.pause.delays(|| may_write(self.worker.rows, server, session, row, args)) {
+        // What a client has waited for came before the pause, and others wait for it; and its time goes on.
+        if wake == Wake::First
+            && let Some(until) =
+                server.pause.delays(|| may_write(self.worker.rows, server, session, row, args))
+        {
             return Outcome::Postpone(time::Instant::from_std(until));
         }
         if session.multi.is_some() && !command.flags.has(Flags::IMMEDIATE) {

@@ -20,7 +20,10 @@ pub struct Handle {
     waker: RefCell<Option<Waker>>,
     pub(super) killed: Cell<bool>,
     pub(super) wake: Cell<Option<Wake>>,
-    pub(super) blocked: Cell<bool>,
+    /// Whether a command is in progress that did not end at its first attempt.
+    pub(super) in_progress: Cell<bool>,
+    /// Whether that has waited for other clients, as blocking commands do.
+    pub(super) has_waited: Cell<bool>,
     pub(super) pending: Cell<usize>,
     /// Slots have become another node's whose channels the client is subscribed to.
     pub(super) leaves_shards: Cell<bool>,
@@ -44,7 +47,8 @@ impl Handle {
             waker: RefCell::default(),
             killed: Cell::new(false),
             wake: Cell::new(None),
-            blocked: Cell::new(false),
+            in_progress: Cell::new(false),
+            has_waited: Cell::new(false),
             leaves_shards: Cell::new(false),
             pending: Cell::new(0),
             pushed: RefCell::default(),
@@ -92,12 +96,19 @@ impl Handle {
         self.wake();
     }
 
-    /// Lets the command that waits go on, if one does.
+    /// Lets the command that waits go on. One that has waited, and looks for something at this moment, does so when it is to wait again.
     pub fn unblock(&self, why: Wake) {
-        if self.blocked.get() {
+        if self.has_waited.get() {
             self.wake.set(Some(why));
             self.wake();
         }
+    }
+
+    /// The command in progress has come to its end, or begins anew.
+    pub(super) fn end_command(&self) {
+        self.in_progress.set(false);
+        self.has_waited.set(false);
+        self.wake.set(None);
     }
 
     /// Has the connection end the subscriptions that are another node's.
@@ -109,7 +120,7 @@ impl Handle {
     /// Once a second: closes the connection if it was silent for `timeout` and is not there to listen, and lets it look at its output.
     pub fn tick(&self, timeout: Duration) {
         let listens = self.client.is_subscribed() || self.client.has_flag(flag::MONITOR | flag::PRIMARY);
-        let is_waited_for = self.blocked.get() || self.pending.get() > 0 || listens;
+        let is_waited_for = self.in_progress.get() || self.pending.get() > 0 || listens;
         if !timeout.is_zero() && !is_waited_for && self.client.idle() > timeout {
             log!(Verbose, "closing idle client {}", self.client.addr);
             self.kill();

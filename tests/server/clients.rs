@@ -1,6 +1,6 @@
 //! The commands about clients: what they see of each other, pausing and killing.
 
-use crate::harness::{Client, Server, array, bulk, ok, show, text, wait_until};
+use crate::harness::{Client, Server, array, bulk, bulks, ok, show, text, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::{mem, thread, time::Duration};
 
@@ -51,6 +51,24 @@ fn pauses_stop_what_may_write() {
     blocked(&mut admin, "1");
     assert_eq!(admin.call("get a"), bulk("3"));
     assert_eq!(other.reply(), array([ok()]));
+
+    // Who has waited is served with what came before the pause, for others wait for that; and its time goes on.
+    client.send(b"BLPOP list 0\r\n");
+    blocked(&mut admin, "1");
+    other.send(b"BLPOP nothing 0.3\r\n");
+    blocked(&mut admin, "2");
+    admin.send(b"RPUSH list element\r\nCLIENT PAUSE 100000 WRITE\r\n");
+    assert_eq!([admin.reply(), admin.reply()], [Reply::Int(1), ok()]);
+    assert_eq!(client.reply(), bulks(["list", "element"]));
+    assert_eq!([admin.call("llen list"), other.reply()], [Reply::Int(0), Reply::Null]);
+    other.send(b"CLIENT ID\r\n");
+    let Reply::Int(id) = other.reply() else { panic!("no number") };
+    assert_eq!(admin.call("client unpause"), ok());
+    other.send(b"BLPOP nothing 0\r\n");
+    blocked(&mut admin, "1");
+    assert_eq!(admin.call("client pause 100000 write"), ok());
+    assert_eq!(admin.call(&format!("client unblock {id}")), Reply::Int(1));
+    assert_eq!(other.reply(), Reply::Null);
 }
 
 #[test]

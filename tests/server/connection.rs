@@ -433,6 +433,16 @@ fn waiting_ends_by_time_by_others_and_by_leaving() {
     thread::sleep(Duration::from_millis(50));
     b.call("rpush q x");
     assert_eq!(b.call("llen q"), Reply::Int(1));
+    // However much it has sent before.
+    let mut gone = server.client();
+    let mut sent = b"BLPOP r 0\r\n".to_vec();
+    write_command(&mut sent, &["ECHO".into(), "x".repeat(300_000)]);
+    gone.send(&sent);
+    wait_until_blocked(&mut b, 1);
+    drop(gone);
+    wait_until_blocked(&mut b, 0);
+    b.call("rpush r x");
+    assert_eq!(b.call("llen r"), Reply::Int(1));
     assert_eq!(b.call("multi"), ok());
     b.call("blpop none 0");
     assert_eq!(b.call("exec"), Reply::Array(vec![Reply::Null]), "nothing waits within EXEC");
@@ -529,7 +539,11 @@ fn slow_commands_are_logged() {
 fn idle_clients_time_out() {
     let server = Server::start(&["--timeout", "1"]);
     let mut client = server.client();
+    let mut other = server.client();
     client.call("ping");
+    // Who waits for the server is not idle.
+    assert_eq!(other.call("client pause 2500"), ok());
+    assert_eq!(other.call("get k"), Reply::Null);
     assert_eq!(client.try_reply(), None);
 }
 

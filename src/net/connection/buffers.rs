@@ -71,7 +71,10 @@ impl Connection {
         if self.ended {
             return Poll::Pending;
         }
-        if self.in_command && self.input.len() - self.head > self.parser.length() + INPUT_AHEAD {
+        // Who waits for other clients, maybe for ever, must be found out to have gone: that comes behind all that was sent.
+        let reads_all = self.handle.has_waited.get();
+        if self.in_command && !reads_all && self.input.len() - self.head > self.parser.length() + INPUT_AHEAD
+        {
             return Poll::Pending;
         }
         self.poll_read(cx)

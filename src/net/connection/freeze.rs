@@ -60,6 +60,7 @@ impl Connection {
         session.stop_waiting(&self.shared.worker.server);
         (session.ticket, session.progress) = (None, None);
         session.fetched.clear();
+        self.handle.end_command();
     }
 
     /// Sends what can be sent at once, and leaves for the other process. If it cannot go there, the client connects again.

@@ -32,8 +32,6 @@ impl Connection {
     pub(super) async fn send_snapshot(&mut self, request: SnapshotRequest) -> Result<(), Closed> {
         let addr = self.handle.client.addr.clone();
         log!(Notice, "client {addr} asks for a snapshot");
-        // A client that waits is not idle.
-        self.handle.blocked.set(true);
         let sent = match self.keep_moment().await? {
             Ok((lease, plan)) => self.send_moment(request, lease, plan).await?,
             Err(failure) => Err((failure, false)),

@@ -23,6 +23,7 @@ impl Connection {
         let (shared, worker) = (self.shared.clone(), turn.worker);
         let mut wake = Wake::First;
         let mut on_stack = false;
+        self.handle.in_progress.set(true);
         loop {
             if !matches!(outcome, Outcome::Busy | Outcome::Queue | Outcome::Fetch(_)) {
                 // A command that waits for something other than room gives up its place in the queue of writers.
@@ -99,6 +100,9 @@ impl Connection {
             };
             self.settle(turn, &outcome)?;
         }
+        self.handle.end_command();
+        // It was not idle meanwhile.
+        self.handle.client.touch(turn.now());
         // A command that was refused in the end leaves what was fetched for it, and how far it had come.
         self.session.fetched.clear();
         self.session.progress = None;
@@ -166,8 +170,7 @@ impl Connection {
                 None => std::future::pending().await,
             }
         });
-        handle.wake.set(None);
-        handle.blocked.set(true);
+        handle.has_waited.set(true);
         worker.stats().blocked.fetch_add(1, Relaxed);
         handle.client.set_flag(flag::BLOCKED, true);
         self.publish();
@@ -183,7 +186,6 @@ impl Connection {
         }));
         let woken = woken.await;
         self.may_freeze = false;
-        handle.blocked.set(false);
         handle.client.end_block(worker.stats());
         woken
     }
