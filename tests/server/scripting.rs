@@ -1,6 +1,6 @@
 //! EVAL and what belongs to it: conversions, errors, the sandbox, atomicity.
 
-use crate::harness::{Client, EndOnDrop, Server, bulk, error, is_error, ok, show, wait_until};
+use crate::harness::{Client, EndOnDrop, Rng, Server, bulk, error, is_error, ok, seed, show, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::{
     sync::{
@@ -422,10 +422,10 @@ fn names_on_the_medium_only_are_those_that_were_asked_for() {
     thread::scope(|scope| {
         let _end = EndOnDrop(&over);
         scope.spawn(|| {
-            let mut client = server.client();
+            let (mut client, mut rng) = (server.client(), Rng(seed()));
             while !over.load(Relaxed) {
                 client.call("set w 1");
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(rng.below(300)));
             }
         });
         let looks = || {
