@@ -869,6 +869,30 @@ fn a_server_is_added_and_another_one_removed() {
 }
 
 /// A server that runs is removed: it hears of that, and takes no part any more, also if it had the same data.
+/// A script is paused, and the worker that it has to itself is told to change the set.
+#[test]
+fn a_change_does_not_wait_for_what_scripts_have_locked() {
+    let mut set = Set::new(3);
+    for at in 0..3 {
+        set.options[at].extend(["--workers".into(), "1".into()]);
+        set.start_in(at, Folder::new());
+    }
+    let (at, mut leader) = set.leader();
+    set.wait_for_all(&mut leader, at);
+    let mut other = set.client(at).expect("it runs");
+    let script = "redis.call('SET', KEYS[1], 1) local till = os.clock() + 2 while os.clock() < till do end return 'over'";
+    let mut sent = Vec::new();
+    // That key is of the first slot.
+    write_command(&mut sent, &["EVAL", script, "1", ""]);
+    other.send(&sent);
+    thread::sleep(Duration::from_millis(300));
+    let number = 1 + (at + 1) % 3;
+    let reply = leader.call(&format!("REPLICASET REMOVE {number}"));
+    assert_eq!(reply, Reply::Int(number as i64));
+    assert!(other.is_silent(), "the script is over");
+    assert_eq!(other.reply(), bulk("over"));
+}
+
 #[test]
 fn a_server_that_was_removed_takes_no_part() {
     let mut set = Set::start(3);

@@ -18,6 +18,8 @@ pub(crate) struct Counters {
     /// Bytes of items that cleaning appended again.
     pub moved_bytes: AtomicU64,
     pub freed_segments: AtomicU64,
+    /// Bytes of clock marks that were appended.
+    pub clock_marks: AtomicU64,
     /// Pages of the heap that left memory.
     pub evicted_pages: AtomicU64,
     /// Collections that left the heap for the log.

@@ -286,7 +286,7 @@ impl Checkpoints {
             (WriteCause::Redo, appended.redo),
             (WriteCause::Frozen, appended.frozen),
             (WriteCause::Moved, appended.moved),
-            (WriteCause::BatchHeaders, appended.headers),
+            (WriteCause::BatchHeaders, appended.headers + engine.counters.clock_marks.load(Relaxed)),
             (WriteCause::Padding, log.padding),
             (WriteCause::Rewritten, log.rewritten),
             (WriteCause::SegmentHeaders, log.headers),
