@@ -4,6 +4,19 @@ use crate::harness::{Client, Server, assert_sound, ok, show, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::collections::BTreeSet;
 
+/// Also of what is too large for a copy in memory.
+#[test]
+fn a_transaction_finds_the_names_of_what_it_writes() {
+    let server = Server::start(&["--maxmemory", "24mb"]);
+    let mut client = server.client();
+    assert_eq!(client.call("MULTI"), ok());
+    client.call_args(&["SET", "large", &"x".repeat(6 << 20)]);
+    for command in ["SCAN 0", "RANDOMKEY", "KEYS *", "DEL large", "KEYS *"] {
+        client.call(command);
+    }
+    assert_eq!(show(&client.call("EXEC")), "[+OK [0 [large]] large [large] :1 []]");
+}
+
 #[test]
 fn keys_of_any_type() {
     let server = Server::start(&[]);

@@ -162,11 +162,19 @@ impl Batch {
 
     /// The value of an item of the batch.
     pub(crate) fn value(&self, number: usize) -> &[u8] {
-        let pending = &self.items[number];
-        match &pending.value {
+        match &self.items[number].value {
             Some(value) => value,
-            None => item::decode(&self.tx.buf[pending.at..]).expect("a record made by encode").0.stored,
+            None => self.item(number).stored,
         }
+    }
+
+    /// The key of an item of the batch.
+    pub(crate) fn key(&self, number: usize) -> &[u8] {
+        self.item(number).key
+    }
+
+    fn item(&self, number: usize) -> Item<'_> {
+        item::decode(&self.tx.buf[self.items[number].at..]).expect("a record made by encode").0
     }
 
     /// Has the redo records by themselves too ([`Batch::redo`]), and takes them out of the payload unless it `keeps` them. That is not

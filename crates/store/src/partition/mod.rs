@@ -533,10 +533,12 @@ impl Partition {
         self.arena.patch(slot, &EntryWord::item_bytes(lsn, class));
     }
 
-    /// One step of a scan over a database ([`Index::scan`]): the keys that have not expired.
+    /// One step of a scan over a database ([`Index::scan`]): the keys that have not expired. `batch`: that of the transaction that looks, if there
+    /// is one.
     pub fn scan_keys(
         &self,
         shared: &Shared,
+        batch: Option<&Batch>,
         db: u8,
         cursor: u64,
         now_ms: u64,
@@ -554,6 +556,9 @@ impl Partition {
                 step.keys.push((object::key(&self.arena, word.offset()).to_vec(), word.ty()));
             } else if keys.handle(slot) != 0 {
                 step.keys.push((self.cache.get(keys.handle(slot)).key.to_vec(), word.ty()));
+            } else if let Some(number) = word.pending_number() {
+                let batch = batch.expect("nobody else sees what a transaction has not committed");
+                step.keys.push((batch.key(number).to_vec(), word.ty()));
             } else {
                 step.cold.push(ColdItem::key(shared, word, digest));
             }

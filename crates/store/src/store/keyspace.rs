@@ -39,7 +39,7 @@ impl Store {
         let now_ms = self.now_ms();
         scan::scan(self.partitions(), cursor, count, |number, at, step| {
             let part = self.engine().partitions[number as usize].lock();
-            part.scan_keys(&self.shared, db, at, now_ms, step)
+            part.scan_keys(&self.shared, None, db, at, now_ms, step)
         })
     }
 
@@ -49,7 +49,7 @@ impl Store {
         let step = scan::scan(self.partitions(), cursor, count, |number, at, step| {
             let part = if held_up { None } else { self.engine().try_lock(number).ok() };
             held_up = part.is_none();
-            part?.scan_keys(&self.shared, db, at, now_ms, step)
+            part?.scan_keys(&self.shared, None, db, at, now_ms, step)
         });
         if held_up { Err(LockBusy) } else { Ok(step) }
     }
@@ -73,7 +73,7 @@ impl Store {
         let step = scan::random(&lens, random, |number, at, step| {
             let part = if held_up { None } else { self.engine().try_lock(number).ok() };
             held_up = part.is_none();
-            part?.scan_keys(&self.shared, db, at, now_ms, step)
+            part?.scan_keys(&self.shared, None, db, at, now_ms, step)
         });
         if held_up { Err(LockBusy) } else { Ok(step) }
     }

@@ -112,7 +112,8 @@ impl Txn<'_> {
         let shared = self.shared();
         let part = self.locks.first().1;
         if self.changes.want_names(why) {
-            let Some(key) = name.or_else(|| part.name(db, found)) else {
+            let written = || found.word.pending_number().map(|number| self.batch.key(number));
+            let Some(key) = name.or_else(|| part.name(db, found)).or_else(written) else {
                 return Some(ColdItem::key(shared, found.word, digest));
             };
             self.changes.add(why, db, key);

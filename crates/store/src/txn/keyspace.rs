@@ -91,7 +91,7 @@ impl Txn<'_> {
     pub fn scan(&self, db: u8, cursor: u64, count: usize) -> ScanStep {
         let partitions = self.engine.partitions.len() as u16;
         scan::scan(partitions, cursor, count, |number, at, step| {
-            self.locks.read(number).scan_keys(self.shared(), db, at, self.expired_ms, step)
+            self.locks.read(number).scan_keys(self.shared(), Some(&self.batch), db, at, self.expired_ms, step)
         })
     }
 
@@ -99,7 +99,7 @@ impl Txn<'_> {
     pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> ScanStep {
         let lens: Vec<u64> = self.partitions().map(|part| part.len(db)).collect();
         scan::random(&lens, random, |number, at, step| {
-            self.locks.read(number).scan_keys(self.shared(), db, at, self.expired_ms, step)
+            self.locks.read(number).scan_keys(self.shared(), Some(&self.batch), db, at, self.expired_ms, step)
         })
     }
 }
