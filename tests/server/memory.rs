@@ -3,6 +3,7 @@
 use crate::harness::{Client, EndOnDrop, Rng, Server, assert_sound, is_error, noise, number, ok, seed};
 use holdfast_resp::{Reply, write_command};
 use std::{
+    fs,
     sync::atomic::{
         AtomicBool, AtomicU64,
         Ordering::{Relaxed, SeqCst},
@@ -27,6 +28,13 @@ fn value(n: u64, version: u64, len: usize) -> Vec<u8> {
     value
 }
 
+/// Bytes of memory that a server has had at most.
+fn most_bytes(server: &Server) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let field = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+    field.expect("VmHWM").trim().parse::<u64>().expect("a number") * 1024
+}
+
 /// Sets keys to values of a version, a few hundred kilobytes at a time.
 fn write(client: &mut Client, keys: &[u64], version: u64, len: usize) {
     for chunk in keys.chunks((500_000 / len).max(1)) {
@@ -37,6 +45,29 @@ fn write(client: &mut Client, keys: &[u64], version: u64, len: usize) {
         client.send(&requests);
         chunk.iter().for_each(|_| assert_eq!(client.reply(), ok()));
     }
+}
+
+/// It is not laid out as a whole to be written where memory is short.
+#[test]
+fn a_long_string_takes_no_more_memory_while_it_leaves_memory() {
+    let server = Server::start(&["--maxmemory", "100mb"]);
+    let mut client = server.client();
+    for part in 0..48 {
+        let length = Reply::Int((part + 1) << 20);
+        let offset = (part << 20).to_string();
+        let bytes = noise(part as u64, 1 << 20);
+        assert_eq!(client.call_args(&[b"SETRANGE", &b"long"[..], offset.as_bytes(), &bytes]), length);
+    }
+    let fields: Vec<String> = (0..20).map(|field| format!("{field}")).collect();
+    for n in 0..15_000 {
+        let (name, value) = (format!("hash:{n}"), "x".repeat(150));
+        let mut words = vec!["HSET", &name];
+        fields.iter().for_each(|field| words.extend([&field[..], &value]));
+        assert_eq!(client.call_args(&words), Reply::Int(20));
+    }
+    let most = most_bytes(&server);
+    assert!(most < 100 * MIB + 48 * MIB, "it had {most} bytes of memory");
+    assert_eq!(client.call("GETRANGE long 5242880 5242899"), Reply::Bulk(noise(5, 20)));
 }
 
 #[test]

@@ -19,6 +19,8 @@ use holdfast_heap::Arena;
 /// partition's lock.
 const PARTS_MAX: u64 = 4096;
 const BYTES_MAX: u64 = 128 << 10;
+/// Bytes of a string up to which it is frozen: that holds it in memory three times. A longer one leaves page by page.
+const STRING_BYTES_MAX: usize = 1 << 20;
 /// How many times longer than what it takes in the heap a string may be that is frozen.
 const HOLES_MAX: u64 = 8;
 
@@ -166,14 +168,14 @@ fn is_in_memory(arena: &Arena, context: Context, obj: u64) -> bool {
 }
 
 /// Whether an object can be frozen at all: fields that expire are looked for in the heap, and a collection that is large
-/// would take long to lay out again. A string is not laid out to be read; but one that is nearly all holes would take far more
+/// would take long to lay out again. A string is not laid out to be read; but a long one takes memory while it is short, and one that is nearly all holes would take far more
 /// of the log than it takes here. The log must have room for each, and for the redo of its end.
 fn may_freeze(arena: &Arena, obj: u64, has_room: &mut impl FnMut(usize) -> bool) -> bool {
     let parts = any::parts(arena, obj);
     if object::ty(arena, obj) == Type::String {
         let len = string::len(arena, obj);
         let is_dense = HOLES_MAX * string::heap_bytes(arena, obj) >= len as u64;
-        return is_dense && has_room(redo_max(parts as usize, len));
+        return is_dense && len <= STRING_BYTES_MAX && has_room(redo_max(parts as usize, len));
     }
     let expires = object::ty(arena, obj) == Type::Hash && hash::next_expiry(arena, obj) != 0;
     if expires || parts > PARTS_MAX {
