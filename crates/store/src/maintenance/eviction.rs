@@ -318,7 +318,8 @@ impl Evictor {
                 match evict(engine, candidate, how) {
                     EvictOutcome::Evicted(bytes) => {
                         self.subtract(candidate);
-                        if engine.partitions[partition as usize].lock().has_garbage(&engine.shared) {
+                        // Who has locked it meanwhile may want what this thread's script has locked.
+                        if engine.try_lock(partition).is_ok_and(|part| part.has_garbage(&engine.shared)) {
                             self.garbage.push(partition);
                         }
                         return Ok(bytes);
