@@ -4,6 +4,8 @@ use crate::harness::{self, Client, Folder, Rng, Server, assert_sound, is_error, 
 use holdfast_resp::{Reply, write_command};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::{
+    fs,
+    io::Write,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -228,6 +230,39 @@ fn a_full_medium_is_read_and_emptied_and_written_again() {
             None => eprintln!("not tested: nothing may be mounted here"),
         }
     }
+}
+
+/// Others take all room of the medium, so that no checkpoint can make any in the log.
+#[test]
+fn writes_are_refused_and_nothing_is_done_in_vain_while_others_fill_the_medium() {
+    let Some(server) = Server::start_on_small_medium(300 << 20, &["--maxmemory", "24mb"]) else {
+        eprintln!("not tested: nothing may be mounted here");
+        return;
+    };
+    let mut client = server.client();
+    let small = |n| vec![b"SET".to_vec(), key(n).into_bytes(), value(n)[..500].to_vec()];
+    each(&mut client, &Vec::from_iter(0..60_000), small, |_, reply| assert_eq!(reply, ok()));
+    // The mount is the server's own.
+    let filler = format!("/proc/{}/root{}", server.pid(), server.folder().join("data/filler"));
+    let mut file = fs::File::create(&filler).expect("a file beside the data");
+    while file.write_all(&[1; 1 << 16]).is_ok() {}
+    let kept = fill(&mut client);
+    let pages = |client: &mut Client| {
+        client.info("checkpoint_pages_written").parse::<u64>().expect("a number of pages")
+    };
+    let before = pages(&mut client);
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        each(&mut client, &[1 << 20], set, |_, reply| assert!(is_error(&reply, "OOM"), "{reply:?}"));
+        thread::sleep(Duration::from_millis(1));
+    }
+    let heap = client.info("mem_heap_allocated").parse::<u64>().expect("bytes") / 4096;
+    let written = pages(&mut client) - before;
+    assert!(written <= 3 * heap, "{written} pages were written of a heap of {heap}");
+    each(&mut client, &kept, get, |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n)));
+    fs::remove_file(&filler).expect("it was made");
+    drop(file);
+    wait_until(|| "there is room again".into(), || client.call("SET room 1") == ok());
 }
 
 #[test]

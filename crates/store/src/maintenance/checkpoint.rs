@@ -18,16 +18,18 @@ use std::{
         Arc,
         atomic::{
             AtomicBool, AtomicU64,
-            Ordering::{Relaxed, SeqCst},
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
         },
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Pages that a checkpoint copies under one hold of a lock: some 10 µs.
 const PAGES_A_SLICE: usize = 16;
 /// Bytes that a checkpoint stages before it writes them.
 const PAGES_A_WRITE: usize = 1024;
+/// How long none is tried after one that has failed.
+const FAILED_REST: Duration = Duration::from_secs(1);
 /// Bytes of a page of the heap.
 const PAGE_BYTES: u64 = holdfast_heap::PAGE as u64;
 /// Bytes of log between checkpoints for each byte of heap, as far as [`REPLAY_FACTOR`] allows.
@@ -87,6 +89,8 @@ pub(crate) struct Checkpoints {
     batches: AtomicU64,
     /// One was asked for.
     wanted: AtomicBool,
+    /// When the last one failed, if it did.
+    failed_at: Mutex<Option<Instant>>,
     interval: Interval,
     condenser: Condenser,
     pub counters: CheckpointCounters,
@@ -134,6 +138,7 @@ impl Checkpoints {
             superblock: Mutex::new((superblock, file)),
             batches: AtomicU64::new(0u64.wrapping_sub(replayed)),
             wanted: AtomicBool::new(false),
+            failed_at: Mutex::default(),
             interval,
             condenser: Condenser::default(),
             counters: CheckpointCounters::default(),
@@ -187,6 +192,7 @@ impl Checkpoints {
         let result = self.take_locked(engine, &mut superblock, &appended, followed);
         let us = started.elapsed().as_micros() as u64;
         counters.failed_last.store(result.is_err(), Relaxed);
+        *self.failed_at.lock() = result.is_err().then(Instant::now);
         if result.is_ok() {
             counters.complete.fetch_add(1, Relaxed);
             counters.changes.store(changes, Relaxed);
@@ -247,7 +253,7 @@ impl Checkpoints {
             finished.commit();
         }
         superblock.0 = next;
-        self.lsn.store(lsn, Relaxed);
+        self.lsn.store(lsn, Release);
         self.batches.store(batches, Relaxed);
         if followed.is_none() {
             self.condenser.begin(engine, lsn);
@@ -314,7 +320,12 @@ impl Checkpoints {
 
     /// A start replays the log from here on.
     pub fn lsn(&self) -> Lsn {
-        self.lsn.load(Relaxed)
+        self.lsn.load(Acquire)
+    }
+
+    /// Whether none is tried for now unless somebody asks for it: one has just failed, maybe since the medium is full.
+    pub fn rest(&self) -> bool {
+        self.failed_at.lock().is_some_and(|at| at.elapsed() < FAILED_REST)
     }
 
     /// Whether enough log was written for a checkpoint of a heap of so many bytes. Overwriting at random changes all pages of

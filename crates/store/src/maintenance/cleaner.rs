@@ -74,18 +74,19 @@ impl Cleaner {
     }
 
     /// One step of cleaning: empties and frees segments that hold nothing, or the one that is worth most of those that
-    /// hold little, if room is wanted; whether there was anything to do.
-    pub fn clean(&self, engine: &Engine, checkpoints: &Checkpoints) -> Result<bool> {
+    /// hold little, if room is wanted; whether there was anything to do. `takes_checkpoint`: also one that there is room for only then.
+    pub fn clean(&self, engine: &Engine, checkpoints: &Checkpoints, takes_checkpoint: bool) -> Result<bool> {
         let log = &engine.shared.log;
         if !engine.is_attached() {
             // What lives is not known yet.
             return Ok(false);
         }
+        // Before what lives is looked at: all that the checkpoint has not copied is counted by then.
+        let kept_from = checkpoints.lsn();
         let segments = log.segments();
         // What has emptied a segment lies below this end of the log; see `batch::release`.
         fence(Acquire);
         let (size, tail) = (self.segment_size, log.tail());
-        let kept_from = checkpoints.lsn();
         // The log may end just where a segment does, which then holds its end all the same.
         let is_complete = |segment: &SegmentInfo| segment.end_lsn < tail;
         let victim = |at: usize| Victim::new(&segments, at, size);
@@ -134,10 +135,14 @@ impl Cleaner {
             return self.empty(engine, &[victim]);
         }
         let is_open = |at: &usize| is_complete(&segments[*at]) && segments[*at].end_lsn > kept_from;
-        if short && (0..segments.len()).filter(is_open).any(|at| victim(at).is_worthwhile(size)) {
+        let is_worthwhile = |at| victim(at).is_worthwhile(size);
+        if short && takes_checkpoint && (0..segments.len()).filter(is_open).any(is_worthwhile) {
             // Only the last checkpoint needs it.
-            checkpoints.take(engine, None)?;
-            return Ok(true);
+            match checkpoints.take(engine, None) {
+                // Then writers are to know that there is no room.
+                Err(e) if e.is_full() => {}
+                taken => return taken.map(|()| true),
+            }
         }
         if short {
             let is_out = room < self.room_wanted(log, 0);

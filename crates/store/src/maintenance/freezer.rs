@@ -318,6 +318,8 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
                     shared.judge_memory();
                     rest_until = Some(Instant::now() + started.elapsed() * REST_FACTOR + CALM_TICK);
                 }
+                // A later try may find room.
+                Err(e) if e.is_full() => {}
                 Err(e) => shared.log.fail(&Error::Unusable(format!("freeze: {e}"))),
             }
         }

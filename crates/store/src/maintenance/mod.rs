@@ -68,10 +68,10 @@ impl Maintenance {
         self.disk.fit(&self.engine)
     }
 
-    /// One step of cleaning; whether there was anything to do.
-    pub fn clean(&self) -> Result<bool> {
+    /// One step of cleaning, by a checkpoint if need be and it `takes_checkpoint`; whether there was anything to do.
+    pub fn clean(&self, takes_checkpoint: bool) -> Result<bool> {
         self.disk.fit(&self.engine)?;
-        self.cleaner.clean(&self.engine, &self.checkpoints)
+        self.cleaner.clean(&self.engine, &self.checkpoints, takes_checkpoint)
     }
 }
 
@@ -137,13 +137,15 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
                 expires_on = may_expire && report("expire", expiry::expire(engine, &mut hand));
             }
             checkpoints.condense_if_due(engine);
+            // Each attempt writes what has changed, also in vain.
+            let may_take = !checkpoints.rest();
             let is_due = checkpoints.take_request()
-                || idle
-                || checkpoints.are_due(log, heap_bytes, cleaner.is_cleaning());
+                || may_take && (idle || checkpoints.are_due(log, heap_bytes, cleaner.is_cleaning()));
             if is_due {
                 report("checkpoint", maintenance.checkpoint().map(|()| true));
             }
-            if sweeper::sweep(engine) | evictions.evict_more(engine) | report("clean", maintenance.clean()) {
+            let is_cleaned = report("clean", maintenance.clean(!checkpoints.rest()));
+            if sweeper::sweep(engine) | evictions.evict_more(engine) | is_cleaned {
                 continue;
             }
         }

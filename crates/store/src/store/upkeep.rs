@@ -54,7 +54,7 @@ impl Store {
     /// Frees the segments that nothing needs, or empties one if garbage takes too much space; whether there was anything to
     /// do. Nothing until all entries are counted.
     pub fn clean(&self) -> Result<bool> {
-        self.maintenance.clean()
+        self.maintenance.clean(true)
     }
 
     /// Says in the log what time it is, if it is time to, for a restore to a point in time. The maintenance thread does so itself.
