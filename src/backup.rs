@@ -3,6 +3,7 @@
 //! The server keeps one moment of its data folder for as long as a connection lasts; this process copies it, with its own rights, and
 //! at the rate that it is told. See `docs/operations.md`.
 
+use crate::util::console::outln;
 use crate::{
     check,
     import::{Address, Connection, Login},
@@ -68,10 +69,10 @@ pub enum Restored {
 pub fn backup(request: &BackupRequest) -> Result<(), String> {
     let written = take(request)?;
     let BackupInfo { number, moment, bytes, .. } = written.info;
-    println!("backup: {number}");
-    println!("moment: LSN {moment}");
-    println!("bytes: {bytes}, of which {} were written", written.bytes_written);
-    println!("ok");
+    outln!("backup: {number}");
+    outln!("moment: LSN {moment}");
+    outln!("bytes: {bytes}, of which {} were written", written.bytes_written);
+    outln!("ok");
     Ok(())
 }
 
@@ -280,17 +281,17 @@ pub fn check(dir: &Path) -> Result<(), String> {
     verified.map_err(damaged)?;
     for BackupInfo { number, taken_ms, moment, bytes } in folder.backups() {
         let taken = Timestamp::from_millisecond(taken_ms as i64).unwrap_or_default();
-        println!("backup {number}: taken {taken:.0}, LSN {moment}, {bytes} bytes");
+        outln!("backup {number}: taken {taken:.0}, LSN {moment}, {bytes} bytes");
         let view = folder.view(number).map_err(damaged)?;
         let options =
             Options { background: false, on_unreadable: check::on_unreadable, ..Options::default() };
         let report = Store::open_on(view, options).and_then(|store| store.check()).map_err(damaged)?;
-        println!("backup {number}: {} keys, {} items", report.keys, report.items);
+        outln!("backup {number}: {} keys, {} items", report.keys, report.items);
     }
     for (number, from, to) in folder.ranges() {
-        println!("backup {number}: a state from LSN {from} to {to} can be restored");
+        outln!("backup {number}: a state from LSN {from} to {to} can be restored");
     }
-    println!("ok");
+    outln!("ok");
     Ok(())
 }
 
@@ -334,11 +335,11 @@ pub fn restore(request: &RestoreRequest) -> Result<(), String> {
     };
     progress.end();
     restored.map_err(failed)?;
-    println!("backup: {number}");
+    outln!("backup: {number}");
     if let Some(point) = point {
-        println!("moment: LSN {}", point.lsn);
+        outln!("moment: LSN {}", point.lsn);
     }
-    println!("bytes: {done}");
-    println!("ok");
+    outln!("bytes: {done}");
+    outln!("ok");
     Ok(())
 }

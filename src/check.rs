@@ -1,5 +1,6 @@
 //! `holdfast check`: verifies a data folder offline, and leaves it as it is.
 
+use crate::util::console::{errln, outln};
 use crate::{replica_set, util::progress::Progress};
 use holdfast_store::{OpenError, Options, Store};
 use std::{path::Path, process};
@@ -12,14 +13,14 @@ pub fn open(dir: &Path, options: Options) -> Result<Store, String> {
     let options = Options { on_unreadable, ..options };
     let store = Store::open_read_only(dir, options).map_err(|error| describe(dir, error))?;
     for note in &store.recovery().notes {
-        println!("note: {note}");
+        outln!("note: {note}");
     }
     Ok(store)
 }
 
 /// Ends the program when a page that is needed cannot be read.
 pub fn on_unreadable(error: &OpenError) -> ! {
-    eprintln!("{error}");
+    errln!("{error}");
     process::exit(1)
 }
 
@@ -41,21 +42,24 @@ pub fn describe(dir: &Path, error: OpenError) -> String {
 pub fn check(dir: &Path) -> Result<(), String> {
     let store = open(dir, Options::default())?;
     let recovery = store.recovery();
-    println!("replayed: {} batches, {} bytes", recovery.replayed_batches, recovery.replayed_bytes);
+    outln!("replayed: {} batches, {} bytes", recovery.replayed_batches, recovery.replayed_bytes);
     let mut progress = Progress::new();
     let report = store.check_with_progress(&mut |done, all| progress.show(done, all));
     progress.end();
     let report = report.map_err(|error| describe(dir, store.describe_damage(error)))?;
-    println!("keys: {}", report.keys);
-    println!(
+    outln!("keys: {}", report.keys);
+    outln!(
         "items: {}, {} bytes, {} of them frozen collections, {} compressed",
-        report.items, report.live_bytes, report.frozen, report.compressed
+        report.items,
+        report.live_bytes,
+        report.frozen,
+        report.compressed
     );
-    println!("heap: {} bytes, {} pages in the last checkpoint", report.heap_bytes, report.heap_pages);
-    println!("log: ends at LSN {}, in epoch {}", store.log().tail(), store.log().epoch());
+    outln!("heap: {} bytes, {} pages in the last checkpoint", report.heap_bytes, report.heap_pages);
+    outln!("log: ends at LSN {}, in epoch {}", store.log().tail(), store.log().epoch());
     if let Some(whose) = replica_set::whose(dir)? {
-        println!("of {whose}: its log may have what the others have not agreed on");
+        outln!("of {whose}: its log may have what the others have not agreed on");
     }
-    println!("ok");
+    outln!("ok");
     Ok(())
 }

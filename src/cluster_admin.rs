@@ -2,6 +2,7 @@
 //! operators could say themselves.
 
 use crate::import::{Address, Connection, Login, Secure};
+use crate::util::console::outln;
 use holdfast_cluster::{SLOTS, Slots};
 use holdfast_resp::Reply;
 use std::{
@@ -161,12 +162,12 @@ impl Admin<'_> {
                 connection.call(&[b"CLUSTER", b"MEET", host, port, bus_port]).map_err(failed)?;
                 self.wait_until_known(&addresses[0], &names[..=index], false)?;
             }
-            println!("{}: slots {from}-{to}", addresses[index]);
+            outln!("{}: slots {from}-{to}", addresses[index]);
         }
         for address in addresses {
             self.wait_until_known(address, &names, true)?;
         }
-        println!("ok: a cluster of {count} nodes");
+        outln!("ok: a cluster of {count} nodes");
         Ok(())
     }
 
@@ -194,7 +195,7 @@ impl Admin<'_> {
 
     fn status(&self, address: &Address) -> Result<(), String> {
         let view = self.view(address)?;
-        println!("{:SHOWN$}  {:21}  {:>6}  {:>10}  slots", "node", "address", "slots", "keys");
+        outln!("{:SHOWN$}  {:21}  {:>6}  {:>10}  slots", "node", "address", "slots", "keys");
         for node in &view.nodes {
             let keys = match node.master {
                 // Whoever leads it tells.
@@ -211,17 +212,17 @@ impl Admin<'_> {
             let role = node.master.as_ref().map(of).unwrap_or_default();
             let state = if node.has_failed { "  (not heard of)" } else { "" };
             let (shown, place) = (node.shown(), format!("{}:{}", node.host, node.port));
-            println!(
+            outln!(
                 "{shown:SHOWN$}  {place:21}  {:>6}  {keys:>10}  {}{role}{state}",
                 node.slots.len(),
                 node.slots
             );
         }
         let problems = view.problems();
-        problems.iter().for_each(|problem| println!("{problem}"));
+        problems.iter().for_each(|problem| outln!("{problem}"));
         match view.field("cluster_state") {
             "ok" => {
-                println!("ok: all slots are served");
+                outln!("ok: all slots are served");
                 Ok(())
             }
             _ => Err("the cluster does not serve all keys".into()),
@@ -245,7 +246,7 @@ impl Admin<'_> {
         let is_served = view.field("cluster_state") == "ok";
         self.wait_until_known(address, &names, is_served)?;
         self.wait_until_known(new, &names, is_served)?;
-        println!("ok: {new} is a node; it has no slots yet, see holdfast cluster balance");
+        outln!("ok: {new} is a node; it has no slots yet, see holdfast cluster balance");
         Ok(())
     }
 
@@ -285,7 +286,7 @@ impl Admin<'_> {
         for node in [gone].into_iter().chain(view.nodes.iter().filter(is_its)) {
             self.leave_out(node, rest[0])?;
         }
-        println!("ok: {} is no node of the cluster any more", gone.shown());
+        outln!("ok: {} is no node of the cluster any more", gone.shown());
         Ok(())
     }
 
@@ -299,7 +300,7 @@ impl Admin<'_> {
             let mut connection = match self.connect_to(gone) {
                 Ok(connection) => connection,
                 Err(error) => {
-                    println!("{} is forgotten, but not reset: {error}", gone.shown());
+                    outln!("{} is forgotten, but not reset: {error}", gone.shown());
                     return Ok(());
                 }
             };
@@ -337,13 +338,13 @@ impl Admin<'_> {
                 }
             }
         }
-        println!("ok: {moved} slots were moved");
+        outln!("ok: {moved} slots were moved");
         Ok(())
     }
 
     /// Has slots move as a whole, and waits for it.
     fn give(&self, from: &Node, to: &Node, slots: &Slots) -> Result<(), String> {
-        println!("slots {slots} from {} to {} ...", from.shown(), to.shown());
+        outln!("slots {slots} from {} to {} ...", from.shown(), to.shown());
         let mut connection = self.connect_to(from)?;
         let mut command = vec![b"CLUSTER".to_vec(), b"MIGRATESLOTS".to_vec(), b"SLOTSRANGE".to_vec()];
         for range in &slots.0 {

@@ -1,6 +1,7 @@
 //! `holdfast compare`: whether two servers hold the same, before one takes over from the other. It knows only commands that Redis and
 //! Valkey have, too.
 
+use crate::util::console::outln;
 use crate::{
     import::{Address, Connection, Login},
     util::progress::Progress,
@@ -61,7 +62,7 @@ pub fn compare(request: &Request) -> Result<(), String> {
     for db in &databases {
         let count = |counts: &BTreeMap<u64, u64>| counts.get(db).copied().unwrap_or(0);
         let (a, b) = (count(&keys_from), count(&keys_to));
-        println!("db{db}: {a} keys, and {b}");
+        outln!("db{db}: {a} keys, and {b}");
         counts_differ |= a != b;
     }
     let all: u64 = keys_from.values().sum();
@@ -73,16 +74,16 @@ pub fn compare(request: &Request) -> Result<(), String> {
         compare_database(*db, &mut from, &mut to, &mut found, &mut progress)?;
     }
     progress.end();
-    println!("compared: {} keys", found.compared);
-    println!("different: {}", found.different);
-    found.named.iter().for_each(|line| println!("  {line}"));
+    outln!("compared: {} keys", found.compared);
+    outln!("different: {}", found.different);
+    found.named.iter().for_each(|line| outln!("  {line}"));
     match (counts_differ, found.different) {
         (_, 1..) => Err("the servers do not hold the same".into()),
         (true, 0) => {
             Err("the servers do not hold as many keys; if one is written, or expires keys, ask again".into())
         }
         (false, 0) => {
-            println!("ok");
+            outln!("ok");
             Ok(())
         }
     }

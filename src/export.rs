@@ -4,6 +4,7 @@
 //! The file is written beside its place, as `FILE.exporting`, and gets its name when all of it is durable. However large the data are, memory holds
 //! [`MEMORY_BYTES`] of the index and the collections, one value, and places of values in the log.
 
+use crate::util::console::outln;
 use crate::{
     backup::{self, LOOK_EVERY, Pace, ServerLink},
     check,
@@ -179,7 +180,7 @@ fn export_server(mut server: ServerLink, mut pace: Pace, request: &Request) -> R
     };
     progress.end();
     new.finish(&request.file).map_err(cannot_write)?;
-    println!("{told}ok");
+    outln!("{told}ok");
     Ok(())
 }
 
@@ -206,7 +207,7 @@ fn export_folder(dir: &Path, request: &Request) -> Result<(), String> {
         Ok(summary)
     });
     let summary = finished.map_err(|failure| failure.describe(dir, &format!("cannot write {shown}")))?;
-    println!("{summary}ok");
+    outln!("{summary}ok");
     Ok(())
 }
 

@@ -42,7 +42,10 @@ mod transport;
 mod usage;
 mod util;
 
+use crate::util::console::{errln, out};
 use std::{
+    env,
+    ffi::OsString,
     panic,
     process::{self, ExitCode},
 };
@@ -52,14 +55,21 @@ fn main() -> ExitCode {
     util::allocator::set_up();
     // Each segment of a log is one, whatever is done with it.
     util::open_files::raise_limit(0);
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Result<Vec<String>, _> = env::args_os().skip(1).map(OsString::into_string).collect();
+    let args = match args {
+        Ok(args) => args,
+        Err(arg) => {
+            errln!("holdfast: the argument '{}' is not UTF-8", arg.display());
+            return ExitCode::FAILURE;
+        }
+    };
     let result = match cli::parse(&args) {
         Ok(cli::Request::Salvage(request)) => match salvage::run(&request) {
             Ok(salvage::Salvaged::Part) => return ExitCode::from(2),
             result => result.map(drop),
         },
         Ok(cli::Request::Print(text)) => {
-            print!("{text}");
+            out!("{text}");
             Ok(())
         }
         Ok(cli::Request::Serve(config)) => serve::serve(*config, None),
@@ -81,7 +91,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("holdfast: {error}");
+            errln!("holdfast: {error}");
             ExitCode::FAILURE
         }
     }

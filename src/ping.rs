@@ -1,6 +1,7 @@
 //! `holdfast ping`: whether a server answers, for the health checks of containers and scripts.
 
 use crate::import::{Address, Login};
+use crate::util::console::outln;
 use holdfast_resp::Reply;
 use std::{io, time::Duration};
 
@@ -21,7 +22,7 @@ pub fn ping(request: &Request) -> Result<(), String> {
     let connection = address.connect(PATIENCE).and_then(|it| it.log_in(login));
     match connection.and_then(|mut it| it.call(&[b"PING"])).map_err(failed)? {
         Reply::Simple(text) if text == b"PONG" => {
-            println!("PONG");
+            outln!("PONG");
             Ok(())
         }
         reply => Err(format!("{address}: an unexpected answer, {reply:?}")),

@@ -4,18 +4,22 @@
 //! Keys of which it cannot be proved that they are as they were go into a data folder of their own, [`UNCERTAIN`] in the new one: to be looked
 //! at, and never to be taken for what was there.
 
+use crate::util::console::outln;
 use crate::util::progress::Progress;
 use holdfast_store::{
     Appendfsync, DATABASES, Doubt, End, Finding, LostKey, OpenError, Options, SYSTEM_DATABASE, SalvagedKey,
     Store, damaged_folders, salvage,
 };
 use std::{
-    fs,
+    ffi::OsString,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 /// The folder of keys that are not proved to be as they were.
 const UNCERTAIN: &str = "may-be-older";
+/// Where in it both are made.
+const UNFINISHED: &str = "unfinished";
 /// Bytes of RAM for what is written to a new folder.
 const MEMORY_BYTES: usize = 256 << 20;
 
@@ -54,35 +58,47 @@ struct Counts {
 /// Copies what is intact, and prints what is not.
 pub fn run(request: &SalvageRequest) -> Result<Salvaged, String> {
     let (dir, to) = (&request.dir, &request.to);
-    let failed = |error: OpenError| format!("{}: {error}", dir.display());
     if !dir.is_dir() {
         return Err(format!("{} is no folder", dir.display()));
     }
     if fs::read_dir(to).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(format!("{} is not empty: what is intact goes into a new data folder", to.display()));
     }
+    // What is not all there is not to be taken for a data folder.
+    let unfinished = to.join(UNFINISHED);
+    fs::create_dir_all(&unfinished).map_err(|e| format!("{}: {e}", unfinished.display()))?;
+    let copied = copy(dir, &unfinished, to);
+    if copied.is_err() {
+        let _ = fs::remove_dir_all(&unfinished);
+    }
+    copied
+}
+
+/// Copies into a folder, and puts it in its place.
+fn copy(dir: &Path, unfinished: &Path, to: &Path) -> Result<Salvaged, String> {
+    let failed = |error: OpenError| format!("{}: {error}", dir.display());
     let (io, faults) = damaged_folders(dir).map_err(failed)?;
     let (mut intact, mut uncertain) = (None, None);
     let (mut counts, mut progress) = (Counts::default(), Progress::counting("keys"));
     for fault in faults {
         counts.damage += 1;
-        println!("damaged: {fault}");
+        outln!("damaged: {fault}");
     }
     // Why a new folder cannot be written, which is no fault of the damaged one.
     let mut unwritten = None;
     let told = salvage(io, Options::default().heap_bytes_max, &mut |finding| {
         let put = match finding {
             Finding::Intact(key) => {
-                let keys = put(&mut intact, to, &key, &mut counts);
+                let keys = put(&mut intact, unfinished, &key, &mut counts);
                 keys.map(|keys| progress.show(keys, keys))
             }
             Finding::Uncertain { key, doubt, at } => {
-                println!("may be older: {}: {} ({} at offset {})", name(&key), reason(doubt), at.0, at.1);
-                put(&mut uncertain, &to.join(UNCERTAIN), &key, &mut counts).map(drop)
+                outln!("may be older: {}: {} ({} at offset {})", name(&key), reason(doubt), at.0, at.1);
+                put(&mut uncertain, &unfinished.join(UNCERTAIN), &key, &mut counts).map(drop)
             }
             Finding::Damage(error) => {
                 counts.damage += 1;
-                println!("damaged: {error}");
+                outln!("damaged: {error}");
                 Ok(())
             }
             Finding::End(end) => {
@@ -92,12 +108,12 @@ pub fn run(request: &SalvageRequest) -> Result<Salvaged, String> {
             }
             Finding::Lost(lost) => {
                 counts.lost += 1;
-                println!("lost: {}", describe(&lost));
+                outln!("lost: {}", describe(&lost));
                 Ok(())
             }
             Finding::LostEntries { db, keys } => {
                 counts.lost += keys;
-                println!(
+                outln!(
                     "lost: {}: {keys} keys, whose entries were in damaged pages of the index",
                     database(Some(db))
                 );
@@ -114,21 +130,22 @@ pub fn run(request: &SalvageRequest) -> Result<Salvaged, String> {
         return Err(error);
     }
     told.map_err(failed)?;
-    let intact = intact.map_or_else(|| Target::create(to), Ok)?;
+    let intact = intact.map_or_else(|| Target::create(unfinished), Ok)?;
     let keys = intact.keys;
     intact.finish()?;
-    println!("keys that are intact: {keys}, now in {}", to.display());
     let may_be_older = uncertain.as_ref().map_or(0, |uncertain: &Target| uncertain.keys);
-    if let Some(uncertain) = uncertain {
-        let shown = uncertain.dir.display().to_string();
-        uncertain.finish()?;
-        println!("keys that may be older, or were deleted: {may_be_older}, now in {shown}");
+    uncertain.map_or(Ok(()), Target::finish)?;
+    put_in_place(unfinished, to).map_err(|e| format!("cannot write {}: {e}", to.display()))?;
+    outln!("keys that are intact: {keys}, now in {}", to.display());
+    if may_be_older > 0 {
+        let shown = to.join(UNCERTAIN).display().to_string();
+        outln!("keys that may be older, or were deleted: {may_be_older}, now in {shown}");
     }
     if counts.lost > 0 {
-        println!("keys that are lost: at least {}", counts.lost);
+        outln!("keys that are lost: at least {}", counts.lost);
     }
     if counts.lost == 0 && may_be_older == 0 && counts.damage == 0 && !counts.is_older {
-        println!("ok");
+        outln!("ok");
         return Ok(Salvaged::All);
     }
     Ok(Salvaged::Part)
@@ -153,7 +170,7 @@ impl Target {
             self.keys += 1;
         } else {
             counts.lost += 1;
-            println!("lost: {}: its value contradicts itself", name(key));
+            outln!("lost: {}: its value contradicts itself", name(key));
         }
         Ok(())
     }
@@ -161,6 +178,20 @@ impl Target {
     fn finish(self) -> Result<(), String> {
         self.store.close().map_err(|e| format!("cannot write {}: {e}", self.dir.display()))
     }
+}
+
+/// Moves what a folder has into the one that it is in. A data folder is one by its superblock, which is the last.
+fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
+    const LAST: &str = "superblock";
+    let names: Vec<OsString> =
+        fs::read_dir(from)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?;
+    let others = names.iter().filter(|name| *name != LAST);
+    others.map(|name| fs::rename(from.join(name), to.join(name))).collect::<io::Result<()>>()?;
+    let folder = fs::File::open(to)?;
+    folder.sync_all()?;
+    fs::rename(from.join(LAST), to.join(LAST))?;
+    fs::remove_dir(from)?;
+    folder.sync_all()
 }
 
 /// Puts a key into a target, which is made when its first key comes; how many keys it has then.
@@ -180,11 +211,11 @@ fn put(
 
 fn tell_end(End { lsn, at: (file, offset), bytes_behind, hole }: &End) {
     match hole {
-        Some(error) => println!(
+        Some(error) => outln!(
             "lost: what was written from LSN {lsn} on: {error}\nAll keys that are intact are as they were then, and may be older than what \
              was answered to clients."
         ),
-        None if *bytes_behind > 0 => println!(
+        None if *bytes_behind > 0 => outln!(
             "note: {file} at offset {offset}: the log ends with {bytes_behind} bytes of commits that did not complete, which a start cuts"
         ),
         None => {}

@@ -5,6 +5,7 @@
 //! a connection ([`target`]) to one that this process runs in that folder for the time being, and so does all that goes into a server
 //! that runs: it becomes commands in [`feed`].
 
+use crate::util::console::out;
 mod feed;
 mod fill;
 mod secure;
@@ -96,7 +97,7 @@ pub fn import(request: Request, means: Means) -> Result<(), String> {
             into_server(&source, &address, &Login { user, password }, replace)?
         }
     };
-    print!("{summary}");
+    out!("{summary}");
     Ok(())
 }
 

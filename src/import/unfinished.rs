@@ -2,6 +2,7 @@
 //! one and the socket of the server that makes it, and a file that says what it is. That file is locked: what is left of an import
 //! that was killed is known by it, and removed by the next one.
 
+use crate::util::console::errln;
 use rustix::fs::{FlockOperation, flock};
 use std::{
     fs,
@@ -101,6 +102,6 @@ fn remove_leftover(path: &Path) -> Result<(), String> {
         }
         Err(e) => return Err(failed(e)),
     }
-    eprintln!("removed {shown}, which an import that was killed had left");
+    errln!("removed {shown}, which an import that was killed had left");
     Ok(())
 }

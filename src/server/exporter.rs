@@ -1,6 +1,7 @@
 //! A process of its own, `holdfast export-moment`, that writes what a server has pinned as an RDB file: so its memory is not the server's, and no
 //! value that it reads displaces one that is in use.
 
+use crate::util::console::errln;
 use holdfast_store::Plan;
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -134,7 +135,7 @@ impl Teller {
     pub fn tell(&mut self, done: u64, all: u64) {
         if self.0.elapsed() >= TELL_EVERY {
             self.0 = Instant::now();
-            eprintln!("{PROGRESS}{done}/{all}");
+            errln!("{PROGRESS}{done}/{all}");
         }
     }
 }

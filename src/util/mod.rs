@@ -1,6 +1,7 @@
 //! What could be in any program: numbers, patterns, memory. It uses nothing else of the server.
 
 pub mod allocator;
+pub mod console;
 pub mod counter;
 pub mod ending;
 pub mod extended;

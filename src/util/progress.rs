@@ -1,6 +1,7 @@
 //! How far something has come: a bar on a terminal, and else a line now and then. On the standard error, since that is no
 //! result.
 
+use crate::util::console::errln;
 use std::{
     io::{self, IsTerminal, Write},
     time::{Duration, Instant},
@@ -46,7 +47,7 @@ impl Progress {
             let _ = io::stderr().flush();
             self.has_bar = true;
         } else {
-            eprintln!("{line}");
+            errln!("{line}");
         }
     }
 

@@ -2,10 +2,11 @@
 
 use crate::harness::{self, Client, Folder, Server, ok, run, wait_until};
 use std::{
+    ffi::OsStr,
     fs,
     io::{BufRead, BufReader},
     net::TcpListener,
-    os::unix::fs::PermissionsExt,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     process::{Command, Stdio},
 };
 
@@ -49,6 +50,43 @@ fn mistakes_in_options_are_named() {
     fails(&[&file], "conf:1: unbalanced quotes");
     fs::write(&file, format!("include {file}\n")).unwrap();
     fails(&[&file], "include each other");
+    // As redis.conf has it: in order, and maybe none.
+    fs::write(folder.join("part-a.conf"), "port 1\n").unwrap();
+    fs::write(folder.join("part-b.conf"), "hz none\n").unwrap();
+    let parts = folder.join("par?-*.conf");
+    fs::write(&file, format!("include {} {parts}\n", folder.join("none-*"))).unwrap();
+    fails(&[&file], "part-b.conf:1: option 'hz': ");
+    fs::write(&file, "rename-command FLUSHALL \"\"\n").unwrap();
+    fails(
+        &[&file],
+        "conf:1: 'rename-command': commands keep their names; who may use one is told by ACL rules",
+    );
+    let output = holdfast().arg("check").arg(OsStr::from_bytes(b"\xff")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        (output.status.code(), &text[..]),
+        (Some(1), "holdfast: the argument '\u{fffd}' is not UTF-8\n")
+    );
+}
+
+fn holdfast() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_holdfast"))
+}
+
+#[test]
+fn what_cannot_be_printed_ends_it_in_order() {
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = holdfast().arg("commands").stdout(full()).stderr(Stdio::piped()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.starts_with("holdfast: cannot write to standard output: No space left"), "{text}");
+    // Nobody reads it.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = holdfast().arg("commands").stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(1), 0));
+    let status = holdfast().args(["check", "/none"]).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
 }
 
 #[test]

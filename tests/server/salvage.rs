@@ -5,7 +5,7 @@ use crate::harness::{
     sample::{make_data, state},
     seed, told,
 };
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 /// Salvages a server's folder into `new/data`; the exit code, and what was printed.
 fn salvage(folder: &Folder, new: &Folder) -> (Option<i32>, String) {
@@ -84,6 +84,16 @@ fn what_is_damaged_is_told_and_the_rest_is_there() {
     flip_each(&folder, "value-of-399-");
     let (is_sound, text) = check(&folder);
     assert!(!is_sound && text.contains("holdfast check --salvage"), "{text}");
+
+    // One that is cut off, here since nobody reads what it tells, leaves nothing that is taken for a data folder.
+    let cut = Folder::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(["check", "--salvage", &folder.join("data"), &cut.join("data")]).stdout(writer);
+    assert_eq!(command.status().expect("it runs").code(), Some(1));
+    let (is_sound, text) = check(&cut);
+    assert!(!is_sound, "{text}");
 
     let new = Folder::new();
     let (code, text) = salvage(&folder, &new);
