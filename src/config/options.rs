@@ -267,7 +267,7 @@ options! {
     EventsPerIoThread "events-per-io-thread", LFU, "2", NoEffect, "See workers";
     ExtendedRedisCompatibility "extended-redis-compatibility", YES_NO, "no", NoEffect, "The server goes by one name";
     HideUserDataFromLog "hide-user-data-from-log", YES_NO, "yes", NoEffect, "No keys or values are logged";
-    Hz "hz", Kind::Int { min: 1, max: 500 }, "10", NoEffect, "Background work is not polled for";
+    Hz "hz", Kind::Int { min: 0, max: i32::MAX as i64 }, "10", NoEffect, "Background work is not polled for";
     IgnoreWarnings "ignore-warnings", Kind::Text, "", NoEffect, "There are no such warnings";
     IoThreads "io-threads", Kind::Int { min: 1, max: 128 }, "1", NoEffectAtStart, "See workers";
     IoThreadsDoReads "io-threads-do-reads", YES_NO, "no", NoEffectAtStart, "See workers";
