@@ -15,7 +15,10 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::{fs::PermissionsExt, net::UnixListener},
+        unix::{
+            fs::{FileTypeExt, PermissionsExt},
+            net::UnixListener,
+        },
     },
     path::{Path, PathBuf},
     sync::atomic::Ordering::Relaxed,
@@ -452,8 +455,10 @@ fn listen(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
 }
 
 fn listen_unix(path: &Path, permissions: u32) -> io::Result<UnixSocket> {
-    // A socket that nobody listens on is left over from a server that was killed.
-    if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+    // A socket that nobody listens on is left over from a server that was killed. All else that is there is somebody's.
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let is_left = |e: io::Error| e.kind() == ErrorKind::ConnectionRefused;
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(is_left) {
         fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;

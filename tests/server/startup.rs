@@ -284,6 +284,11 @@ fn a_socket_left_by_a_killed_server_is_no_obstacle() {
     assert!(fs::exists(folder.join("socket")).expect("a look at the folder"));
     let folder = Server::start_in(folder, &[]).stop();
     assert!(!fs::exists(folder.join("socket")).expect("a look at the folder"));
+    // What is no socket is not a server's.
+    fs::write(folder.join("file"), "mine").unwrap();
+    let output =
+        run(&["serve", "--port", "0", "--unixsocket", &folder.join("file"), "--dir", &folder.join("data")]);
+    assert_eq!((output.status.code(), &folder.read("file")[..]), (Some(1), &b"mine"[..]));
 }
 
 #[test]
