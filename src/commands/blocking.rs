@@ -29,7 +29,8 @@ impl Call<'_> {
         if seconds > SECONDS_MAX {
             return Err(LONG_TIMEOUT);
         }
-        Ok(Some(Duration::from_secs_f64(seconds)).filter(|timeout| !timeout.is_zero()))
+        // However short it is, it is not 0.
+        Ok((seconds > 0.0).then(|| Duration::from_millis((1000.0 * seconds).ceil() as u64)))
     }
 
     /// The first of `keys` that has a value, which must be of type `ty`. Who has waited goes on past other types until

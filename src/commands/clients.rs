@@ -180,6 +180,7 @@ const BAD_ID: Stop = Stop::new("ERR Invalid client ID");
 const BAD_KILL_ID: Stop = Stop::new("ERR client-id should be greater than 0");
 const BAD_TIMEOUT: Stop = Stop::new("ERR timeout is not an integer or out of range");
 const NEGATIVE_TIMEOUT: Stop = Stop::new("ERR timeout is negative");
+const LONG_TIMEOUT: Stop = Stop::new("ERR timeout is out of range");
 const BAD_REASON: Stop = Stop::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
 
 fn help(call: &mut Call) -> Answer {
@@ -452,6 +453,9 @@ fn pause(call: &mut Call) -> Answer {
     let timeout_ms = parse_int(call.args.at(2)).ok_or(BAD_TIMEOUT)?;
     if timeout_ms < 0 {
         return Err(NEGATIVE_TIMEOUT);
+    }
+    if timeout_ms.checked_add_unsigned(call.turn.now_ms()).is_none() {
+        return Err(LONG_TIMEOUT);
     }
     call.server().pause(Duration::from_millis(timeout_ms as u64), writes_only);
     call.reply_ok()

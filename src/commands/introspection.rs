@@ -137,7 +137,7 @@ fn info(call: &mut Call) -> Answer {
     for name in call.args.from(2).iter() {
         match table.find_full(name) {
             Some(id) => write_info(&mut call.out, table, id),
-            None => call.out.null_array(),
+            None => call.out.null(),
         }
     }
     Ok(Done)

@@ -131,13 +131,19 @@ impl<'a> Call<'a> {
     pub fn repeat(&mut self, times: u64, mut each: impl FnMut(&mut Writer)) -> Result<(), Stop> {
         /// Less than a second's work, which holds up who wants the same keys.
         const BYTES_MAX: usize = 256 << 20;
+        const TOO_LONG: Stop = Stop::new("ERR the reply would be too long");
+        /// Bytes of an empty string.
+        const LEAST: usize = 6;
+        if times > (BYTES_MAX / LEAST) as u64 {
+            return Err(TOO_LONG);
+        }
         let start = self.out.written().len();
         let limit = &self.turn.worker.server.output_limits[self.session.client.class() as usize];
         for _ in 0..times {
             each(&mut self.out);
             let end = self.out.written().len();
             if end - start > BYTES_MAX {
-                return Err(Stop::new("ERR the reply would be too long"));
+                return Err(TOO_LONG);
             }
             if !self.session.in_script && limit.exceeds_hard(end) {
                 // The client is disconnected for it, whatever would follow.

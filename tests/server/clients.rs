@@ -52,6 +52,8 @@ fn pauses_stop_what_may_write() {
     assert_eq!(admin.call("get a"), bulk("3"));
     assert_eq!(other.reply(), array([ok()]));
 
+    let error = "-ERR timeout is out of range";
+    assert_eq!(show(&admin.call("client pause 9223372036854775807")), error);
     // Who has waited is served with what came before the pause, for others wait for that; and its time goes on.
     client.send(b"BLPOP list 0\r\n");
     blocked(&mut admin, "1");

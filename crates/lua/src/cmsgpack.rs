@@ -209,7 +209,8 @@ fn unpack_value(lua: &mut Lua, rest: &mut &[u8], depth: usize) -> Result<(), Rai
         0xCB => lua.push_number(f64::from_bits(take_number(rest, 8)?))?,
         0xCC..=0xCF => {
             let value = take_number(rest, 1 << (kind - 0xCC))?;
-            lua.push_number(value as f64)?;
+            // As in Redis, one of 64 bits is signed, too.
+            lua.push_number(value as i64 as f64)?;
         }
         0xD0..=0xD3 => {
             let len = 1 << (kind - 0xD0);
