@@ -30,7 +30,7 @@ const MANIFEST_MAX: u64 = 1 << 20;
 const LINE_MAX: u64 = 1 << 10;
 /// Arguments of a command, and bytes of one, at most: Redis's limits.
 const ARGS_MAX: usize = 1 << 20;
-const ARG_MAX: usize = 512 << 20;
+const ARG_MAX: usize = 4000 << 20;
 /// Facts that an RDB file tells of itself if commands follow it.
 const BEFORE_COMMANDS: [&[u8]; 2] = [b"aof-base", b"aof-preamble"];
 

@@ -3,8 +3,8 @@
 use crate::{Error, FOOTER, Result, VERSION_MAX, crc64, lzf};
 use std::io::Write;
 
-/// Bytes of the longest string.
-const STRING_MAX: usize = 512 << 20;
+/// Bytes of the longest string: that is what a store may hold.
+const STRING_MAX: usize = 4000 << 20;
 pub const CUT: Error = Error::Malformed("cut short");
 
 /// What a payload has before its footer, which is checked.
@@ -230,7 +230,7 @@ fn checked_len(len: u64) -> Result<usize> {
     usize::try_from(len)
         .ok()
         .filter(|len| *len <= STRING_MAX)
-        .ok_or(Error::Malformed("a string of more than 512 MiB"))
+        .ok_or(Error::Malformed("a string of more than 4000 MiB"))
 }
 
 /// A score in digits.
