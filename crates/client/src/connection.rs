@@ -188,7 +188,9 @@ impl Connection {
     pub fn timer(&self, connect_timeout: Duration) -> Option<Instant> {
         match &self.link {
             Link::Down { until } if !self.outbox.is_empty() => *until,
-            Link::Connecting { since, .. } | Link::Greeting { since, .. } => Some(*since + connect_timeout),
+            Link::Connecting { since, .. } | Link::Greeting { since, .. } => {
+                since.checked_add(connect_timeout)
+            }
             Link::Up(_) if self.outbox.is_held() => self.holds_until,
             _ => None,
         }
@@ -212,7 +214,7 @@ impl Connection {
                 }
             }
             Link::Connecting { since, .. } | Link::Greeting { since, .. }
-                if *since + shared.connect_timeout <= now =>
+                if now.saturating_duration_since(*since) >= shared.connect_timeout =>
             {
                 let cause = format!("no connection after {:?}", shared.connect_timeout);
                 self.down(&cause, shared, now);
@@ -312,7 +314,7 @@ impl Connection {
         shared.asks_first = self.is_node && matches!(self.address, Address::Tcp { .. });
         if shared.asks_first {
             shared.pending_bytes += self.outbox.put_first(ASK_FOR_MAP);
-            self.holds_until = Some(now + shared.connect_timeout);
+            self.holds_until = now.checked_add(shared.connect_timeout);
             (shared.holds, shared.map_is_asked) = (true, true);
         }
     }

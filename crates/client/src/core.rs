@@ -207,7 +207,7 @@ impl Core {
                 self.redirect(redirected, now);
             }
         }
-        self.shared.requests.begin_timing(self.request_timeout.map(|timeout| now + timeout));
+        self.shared.requests.begin_timing(self.request_timeout.and_then(|timeout| now.checked_add(timeout)));
         self.time_out(now);
         let mut timer = self.shared.requests.deadline;
         for server in 0..self.servers.len() {
