@@ -185,8 +185,8 @@ fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     const LAST: &str = "superblock";
     let names: Vec<OsString> =
         fs::read_dir(from)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?;
-    let others = names.iter().filter(|name| *name != LAST);
-    others.map(|name| fs::rename(from.join(name), to.join(name))).collect::<io::Result<()>>()?;
+    let mut others = names.iter().filter(|name| *name != LAST);
+    others.try_for_each(|name| fs::rename(from.join(name), to.join(name)))?;
     let folder = fs::File::open(to)?;
     folder.sync_all()?;
     fs::rename(from.join(LAST), to.join(LAST))?;

@@ -37,6 +37,8 @@ fn values_of_all_sizes_come_back_by_every_way() {
         for address in [server.folder().join("socket"), format!("127.0.0.1:{port}")] {
             let mut config = Config::new([address]).unwrap();
             config.thread = threaded;
+            // As long as it takes.
+            (config.request_timeout, config.connect_timeout) = (Some(Duration::MAX), Duration::MAX);
             let client = Client::new(config).unwrap();
             for len in [0, 1, 4096, 4097, 65_536, 3_000_000] {
                 let value: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
