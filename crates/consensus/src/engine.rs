@@ -1,7 +1,10 @@
 //! How the engine is set up, whatever its entries mean: its clock, and the chance in its elections.
 
 use holdfast_io::Io;
-use raft::{Config, Raft, ReadOnlyOption, StateRole, Storage};
+use raft::{
+    Config, Raft, ReadOnlyOption, StateRole, Storage,
+    eraftpb::{self, MessageType},
+};
 
 /// Ticks between a leader's signs of life.
 const HEARTBEAT_TICKS: usize = 2;
@@ -50,5 +53,35 @@ impl Patience {
         }
         raft.set_randomized_election_timeout(self.ticks);
         is_new
+    }
+}
+
+/// What a message says to a member, before the engine takes it: where it takes something for granted that is not so, it ends the process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sense {
+    Sound,
+    /// No member sends that.
+    None,
+    /// The member has told its leader of entries that it has not.
+    Lost,
+}
+
+impl Sense {
+    pub fn of<S: Storage>(message: &eraftpb::Message, raft: &Raft<S>) -> Sense {
+        let last = raft.raft_log.last_index();
+        let makes_none = match message.msg_type {
+            // A member tells them itself only.
+            MessageType::MsgReadIndex | MessageType::MsgTransferLeader => true,
+            MessageType::MsgPropose => message.entries.is_empty() || message.term != 0,
+            MessageType::MsgAppend => message.index > last && message.log_term == 0,
+            MessageType::MsgAppendResponse => !message.reject && message.index > last,
+            _ => false,
+        };
+        let is_heartbeat = message.msg_type == MessageType::MsgHeartbeat && message.term >= raft.term;
+        match makes_none {
+            true => Sense::None,
+            false if is_heartbeat && message.commit > last => Sense::Lost,
+            false => Sense::Sound,
+        }
     }
 }

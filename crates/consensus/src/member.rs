@@ -3,7 +3,7 @@
 use crate::{
     MemberId, Message,
     code::{Decoder, Encoder, Malformed},
-    engine::{self, ELECTION_TICKS, Patience},
+    engine::{self, ELECTION_TICKS, Patience, Sense},
     journal::{Journal, Records},
 };
 use holdfast_io::{Error, Io, Result};
@@ -260,7 +260,13 @@ impl<M: Machine> Member<M> {
     }
 
     /// A message has come.
-    pub fn step(&mut self, message: Message) {
+    pub fn step(&mut self, mut message: Message) {
+        match Sense::of(&message.0, &self.raft.raft) {
+            Sense::Sound => {}
+            Sense::None => return,
+            // The next leader finds out what it lacks.
+            Sense::Lost => message.0.commit = self.raft.raft.raft_log.last_index(),
+        }
         self.heard.insert(message.from(), self.now);
         // The error says that it is of no use now: to a member that is none any more, or a proposal without a leader. Both are
         // told by nothing coming of it.

@@ -4,7 +4,7 @@
 #[path = "../../store/tests/store/seeds.rs"]
 mod seeds;
 
-use holdfast_consensus::{Machine, Member, MemberId, Message, Options, Role};
+use holdfast_consensus::{Machine, Member, MemberId, Message, Options, Role, code::Encoder};
 use holdfast_io::{BLOCK, Error, Io, SimIo};
 use seeds::{Rng, with_seeds};
 use std::{
@@ -427,6 +427,42 @@ fn life(seed: u64) {
 #[test]
 fn what_was_decided_stays_decided() {
     with_seeds(700, life);
+}
+
+/// A message without entries that no member sends: its kind, by its number, and what it says of the sender's log.
+fn forged(kind: u8, [to, from, term]: [u64; 3], [log_term, index, commit]: [u64; 3]) -> Message {
+    let mut bytes = Encoder::default();
+    bytes.u8(kind).u64(to).u64(from).u64(term).u64(log_term).u64(index).u64(commit).u64(0);
+    bytes.u8(0).u64(0).u64(0).u64(0).bytes(&[]).u8(0).u32(0);
+    Message::decode(&bytes.0).expect("the form of one")
+}
+
+/// Of its log, of entries that there are not, or nothing.
+#[test]
+fn what_no_member_sends_ends_none() {
+    with_seeds(50, |seed| {
+        let mut world = World::new(seed);
+        (0..300).for_each(|_| world.step());
+        world.has_trouble = false;
+        for to in world.up() {
+            for from in world.up() {
+                for term in [1, 1 << 20] {
+                    for kind in 0..13 {
+                        for about in [[0; 3], [0, 1 << 40, 0], [0, 0, 1 << 40], [1, 1 << 40, 1 << 40]] {
+                            // One with a state must have it.
+                            if kind != 5
+                                && let Some(member) = &mut world.server(to).member
+                            {
+                                member.step(forged(kind, [to, from, term], about));
+                                world.work(to);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        (0..50).for_each(|_| world.step());
+    });
 }
 
 /// One seed leads to one history.

@@ -10,6 +10,7 @@ use holdfast_resp::{Reply, write_command};
 use std::{
     fs,
     os::unix::process::ExitStatusExt,
+    process::Command,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -761,6 +762,31 @@ fn a_server_whose_data_are_damaged_gets_a_copy() {
     drop(set.kill(leader));
     let (_, mut client) = set.leader();
     check_overwritten(&mut client, 1000, 4);
+}
+
+/// Such as after a restored snapshot of its machine, or of a medium that has lied.
+#[test]
+fn a_server_that_has_less_than_it_has_acknowledged_has_all_again() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    let other = (leader + 1) % 3;
+    overwrite(&mut client, 100, 1);
+    set.wait_for_all(&mut client, other);
+    let folder = set.servers[other].take().expect("it runs").stop();
+    let copied = Command::new("cp").args(["-a", &folder.join("data"), &folder.join("older")]).status();
+    assert!(copied.expect("cp runs").success());
+    set.start_in(other, folder);
+    overwrite(&mut client, 100, 2);
+    set.wait_for_all(&mut client, other);
+    let folder = set.servers[other].take().expect("it runs").stop();
+    fs::remove_dir_all(folder.join("data")).expect("its data");
+    fs::rename(folder.join("older"), folder.join("data")).expect("its older data");
+    set.start_in(other, folder);
+    overwrite(&mut client, 100, 3);
+    set.wait_for_all(&mut client, other);
+    drop(set.kill(leader));
+    let (_, mut client) = set.leader();
+    check_overwritten(&mut client, 100, 3);
 }
 
 /// With one folder lost and two damaged, nobody has all: no new set begins, and what there is stays, to be salvaged.

@@ -3,7 +3,7 @@
 use super::{Envelope, ReadLog};
 use crate::{
     MemberId, Message,
-    engine::{ELECTION_TICKS, Patience},
+    engine::{ELECTION_TICKS, Patience, Sense},
     entries::{Entries, seal_len},
     members::{Members, Peer},
 };
@@ -79,7 +79,7 @@ impl Inner {
         self.raft.store().end_of(self.decided).unwrap_or_default()
     }
 
-    pub(super) fn step(&mut self, envelope: Envelope) {
+    pub(super) fn step(&mut self, envelope: Envelope) -> Result<()> {
         let Envelope { stamp, echo, message } = envelope;
         let (kind, from, term) = (message.0.msg_type, message.from(), message.0.term);
         let is_of_use = match kind {
@@ -89,11 +89,16 @@ impl Inner {
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
                 self.ticks >= ELECTION_TICKS as u64 || message.0.context == CAMPAIGN_TRANSFER
             }
-            MessageType::MsgPropose | MessageType::MsgSnapshot | MessageType::MsgReadIndex => false,
+            MessageType::MsgPropose | MessageType::MsgSnapshot => false,
             _ => true,
         };
-        if !is_of_use || self.state == State::Deposed {
-            return;
+        let sense = Sense::of(&message.0, &self.raft.raft);
+        if !is_of_use || self.state == State::Deposed || sense == Sense::None {
+            return Ok(());
+        }
+        if sense == Sense::Lost {
+            let end = self.raft.store().end();
+            return Err(Error::corrupt("log", end, "it ends before what this server has acknowledged"));
         }
         if self.raft.raft.state == StateRole::Leader && term == self.raft.raft.term {
             let known = self.echoed.entry(from).or_default();
@@ -107,6 +112,7 @@ impl Inner {
         if is_sign_of_life && (term, from) == (self.raft.raft.term, self.raft.raft.leader_id) {
             self.heard = (from, stamp);
         }
+        Ok(())
     }
 
     /// As leader, tells the others of what is decided with the next entry, if there is something for one, and else at once: a message of its own

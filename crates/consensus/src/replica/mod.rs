@@ -167,9 +167,11 @@ impl Replica {
     /// Another replica has sent something.
     ///
     /// # Errors
-    /// As [`Replica::tick`].
+    /// As [`Replica::tick`]; also [`Error::Corrupt`] if it says that more was acknowledged here than there is.
     pub fn step(&self, envelope: Envelope) -> Result<()> {
-        self.with(|inner| inner.step(envelope))
+        let mut stepped = Ok(());
+        self.with(|inner| stepped = inner.step(envelope))?;
+        stepped
     }
 
     /// Something could not be sent.

@@ -4,7 +4,8 @@ use crate::{
     seeds::{Rng, with_seeds},
     world::{World, all, key, options, value, write_of},
 };
-use holdfast_consensus::{MemberId, Role};
+use holdfast_consensus::{Envelope, MemberId, Role, code::Encoder};
+use holdfast_io::Error;
 use holdfast_store::Store;
 use std::sync::{
     Arc,
@@ -78,6 +79,28 @@ fn who_hands_over_with_another_one_away_votes() {
         assert!(!is_first || replica(&world, ids[0]).term() == term + 1);
     });
     assert!(seeds < 10 || ELECTED.load(Relaxed) > 1, "{ELECTED:?} of {seeds}");
+}
+
+/// A leader's sign of life tells a replica of more than it has: that is damage, and not the end of the process.
+#[test]
+fn who_has_less_than_it_has_acknowledged_says_so() {
+    with_seeds(10, |seed| {
+        let mut world = World::new(seed);
+        world.has_trouble = false;
+        assert!(world.until(|world| world.leader().is_some()));
+        (0..100).for_each(|_| world.step());
+        let leader = world.leader().expect("one leads");
+        let other = world.ids().into_iter().find(|id| *id != leader).expect("another one");
+        let replica = world.servers[&other].up.as_ref().expect("it is up").replica.clone();
+        // Kind, whom it is for, who sends it, its term; of the log; what is decided.
+        let mut bytes = Encoder::default();
+        bytes.u8(6).u64(other).u64(leader).u64(replica.term()).u64(0).u64(0).u64(1 << 40).u64(0);
+        bytes.u8(0).u64(0).u64(0).u64(0).bytes(&[]).u8(0).u32(0);
+        let mut envelope = Encoder::default();
+        envelope.u64(0).u64(0).bytes(&bytes.0);
+        let stepped = replica.step(Envelope::decode(&envelope.0).expect("the form of one"));
+        assert!(matches!(stepped, Err(Error::Corrupt { .. })), "{stepped:?}");
+    });
 }
 
 /// A server votes for another leader, acknowledges what that appends, and loses all it knows of that. The old leader, which does not know of the
