@@ -38,7 +38,7 @@ use tokio::{
 const WAITING_MAX: usize = 1024;
 /// Connections from other servers.
 const CONNECTIONS_MAX: usize = 4096;
-/// How long a connection may take to come about, and a frame to be taken.
+/// How long a connection may take to come about, and some of a frame to be taken.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a server is left alone that could not be reached.
 const RETRY: Duration = Duration::from_millis(200);
@@ -222,17 +222,25 @@ async fn carry(
         let mut head = [0; 8];
         head[..4].copy_from_slice(&(frame.len() as u32).to_le_bytes());
         head[4..].copy_from_slice(&crc32c(&frame).to_le_bytes());
-        let write = async {
-            let written = link.write_vectored(&[IoSlice::new(&head), IoSlice::new(&frame)]).await?;
-            link.write_all(&head[written.min(8)..]).await?;
-            link.write_all(&frame[written.saturating_sub(8)..]).await?;
-            link.flush().await
-        };
-        match timeout(PATIENCE, write).await {
-            Ok(Ok(())) => sent.set(sent.get() + 1),
-            _ => connection = None,
+        match write(link, &head, &frame).await {
+            Ok(()) => sent.set(sent.get() + 1),
+            Err(_) => connection = None,
         }
     }
+}
+
+/// Writes a frame. It may take long as long as some of it is taken.
+async fn write(link: &mut Box<dyn Link>, head: &[u8], frame: &[u8]) -> io::Result<()> {
+    let mut written = 0;
+    while written < head.len() + frame.len() {
+        let rest = [&head[written.min(head.len())..], &frame[written.saturating_sub(head.len())..]];
+        let taken = timeout(PATIENCE, link.write_vectored(&rest.map(IoSlice::new))).await??;
+        if taken == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        written += taken;
+    }
+    timeout(PATIENCE, link.flush()).await?
 }
 
 async fn connect(protocol: &Protocol, host: &str, port: u16) -> io::Result<Box<dyn Link>> {
