@@ -41,8 +41,6 @@ const REOPEN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(1);
 /// Events that wait.
 const EVENTS_MAX: usize = 1024;
-/// Messages that wait for that at most.
-const HELD_MAX: usize = 1 << 16;
 
 /// What a connection to another node begins with.
 const PREFACE: &[u8; 8] = b"HFbus04\n";
@@ -416,9 +414,7 @@ impl Part {
                 drop(answer.send(reset));
             }
             Order::Publish(channel, message, lsn) => {
-                if self.held.len() < HELD_MAX {
-                    self.held.push_back((lsn, channel, message));
-                }
+                self.held.push_back((lsn, channel, message));
             }
         }
     }
@@ -542,6 +538,7 @@ impl Part {
         let durable = server.progress.durable();
         while self.held.front().is_some_and(|(lsn, ..)| *lsn <= durable) {
             let (_, channel, message) = self.held.pop_front().expect("there is one");
+            self.cluster.end_publish(&channel, &message);
             let frame = Frame::Publish { cluster: node.cluster(), channel, message }.encode();
             for (id, member) in node.map().members() {
                 if *id != node.id() && !member.address.host.is_empty() {

@@ -35,7 +35,7 @@ use crate::{
     push::{Push, exchange::Published},
     script::{busy::Busy, cache::Scripts, library::Libraries},
     server::{
-        cluster::{Cluster, MapOfData, Order},
+        cluster::{Cluster, MapOfData},
         limits::OutputLimit,
         mailbox::{Message, Wake},
         replica_set::ReplicaSet,
@@ -292,7 +292,7 @@ impl Server {
     /// As the leader of a replica set, or one on its own, sends a message to the subscribers at other nodes of a cluster.
     fn publish_in_cluster(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) {
         if self.cluster.is_on() && !to_shard && self.replication.set().is_none() {
-            self.cluster.order(Order::Publish(channel.to_vec(), message.to_vec(), wait_lsn));
+            self.cluster.publish(channel, message, wait_lsn);
         }
     }
 

@@ -15,7 +15,7 @@ use std::{
     sync::{
         Arc, Mutex, OnceLock, RwLock,
         atomic::{
-            AtomicBool, AtomicU8,
+            AtomicBool, AtomicU8, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
         },
         mpsc::SyncSender,
@@ -31,6 +31,8 @@ pub const TICK: Duration = Duration::from_millis(100);
 const NODE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// Transfers that are told of once they have ended.
 const EXPORTS_MAX: usize = 32;
+/// Bytes of messages for other nodes that wait at most.
+const UNSENT_MAX: usize = 16 << 20;
 
 /// What a node is told to do, and whom it tells what came of it.
 pub enum Order {
@@ -152,6 +154,8 @@ pub struct Cluster {
     /// The transfers of slots that this node has begun, the last ones last.
     exports: Mutex<VecDeque<Arc<Export>>>,
     orders: OnceLock<UnboundedSender<Order>>,
+    /// Bytes of messages that were ordered to be sent and are not.
+    unsent: AtomicUsize,
     /// Of a replica set: by which map the data are, as far as that is known.
     data: Mutex<Option<MapOfData>>,
 }
@@ -173,6 +177,7 @@ impl Cluster {
             sends: Mutex::default(),
             exports: Mutex::default(),
             orders: OnceLock::new(),
+            unsent: AtomicUsize::new(0),
             data: Mutex::default(),
         }
     }
@@ -277,10 +282,29 @@ impl Cluster {
         self.orders.get_or_init(|| orders);
     }
 
+    /// Has a message sent to the other nodes once an LSN is durable. It is lost, as with Redis, where too many wait.
+    pub fn publish(&self, channel: &[u8], message: &[u8], lsn: Lsn) {
+        let bytes = message_bytes(channel, message);
+        let has_room = self.unsent.fetch_add(bytes, Relaxed) + bytes <= UNSENT_MAX;
+        if !has_room || !self.order(Order::Publish(channel.to_vec(), message.to_vec(), lsn)) {
+            self.unsent.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    /// Notes that a message was sent, or is lost.
+    pub fn end_publish(&self, channel: &[u8], message: &[u8]) {
+        self.unsent.fetch_sub(message_bytes(channel, message), Relaxed);
+    }
+
     /// Orders something; whether there is somebody to do it.
     pub fn order(&self, order: Order) -> bool {
         self.orders.get().is_some_and(|orders| orders.send(order).is_ok())
     }
+}
+
+/// Bytes of memory that a message takes which is to be sent.
+fn message_bytes(channel: &[u8], message: &[u8]) -> usize {
+    size_of::<Order>() + channel.len() + message.len()
 }
 
 /// How the options say that a node takes part, which other nodes reach at `bus_port` unless they say otherwise.

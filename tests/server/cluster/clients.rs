@@ -147,6 +147,25 @@ fn clients_are_told_where_keys_are() {
     );
 }
 
+/// However fast it is published.
+#[test]
+fn messages_that_wait_to_be_sent_take_little_memory() {
+    let nodes = Nodes::create(3);
+    let port = nodes.ports()[0];
+    let server = &nodes.0[&port];
+    let mut client = nodes.client(port);
+    let before = server.resident_bytes();
+    let mut sent = Vec::new();
+    (0..1000).for_each(|_| write_command(&mut sent, &["PUBLISH", "news", &"x".repeat(2000)]));
+    for _ in 0..150 {
+        client.send(&sent);
+        (0..1000).for_each(|_| assert_eq!(client.reply(), Reply::Int(0)));
+    }
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 100 << 20, "{grown} bytes");
+    assert!(text(&client.call("CLUSTER INFO")).contains("cluster_state:ok"));
+}
+
 #[test]
 fn messages_reach_subscribers_on_all_nodes() {
     let nodes = Nodes::create(3);
