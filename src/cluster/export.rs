@@ -2,8 +2,8 @@
 //!
 //! The keys are copied while they are used. What is written meanwhile is noted (`crate::push::moving`) and sent again, in rounds, until
 //! little is left. Then commands on these slots wait: the rest is sent, and the group decides that the slots are the other node's. Until that is
-//! decided, or that it is not, nobody uses them here; so there is no moment at which both nodes do, whichever of them crashes. A
-//! reply of the other node tells that what it was sent is durable there.
+//! decided, or that it is not, nobody uses them here; so there is no moment at which both nodes do, whichever of them crashes. All that
+//! was sent is durable at the other node by then.
 //!
 //! This runs in a thread of its own, which may wait.
 
@@ -20,7 +20,7 @@ use crate::{
 };
 use holdfast_cluster::{Change, Member, Slots};
 use holdfast_rdb::encode;
-use holdfast_resp::write_command;
+use holdfast_resp::{Reply, write_command};
 use holdfast_store::{Fetched, ScanStep, Store, hash_slot};
 use std::{
     collections::{BTreeMap, HashSet},
@@ -134,6 +134,8 @@ impl Transfer<'_> {
             }
             round += 1;
         }
+        // Little is left to be made so while commands wait.
+        self.make_durable()?;
         self.tell("pausing", String::new());
         self.frozen = Some(Instant::now());
         self.server.cluster.freeze(self.export.slots.clone());
@@ -143,7 +145,18 @@ impl Transfer<'_> {
         let store = &self.server.store;
         drop(store.begin(&partitions_of(store, &self.export.slots)));
         let written = self.take_written()?;
-        self.send(written)
+        self.send(written)?;
+        self.make_durable()
+    }
+
+    /// Waits until all that was sent is durable there, and on another server of a set: replies wait for that only with `appendfsync always`.
+    fn make_durable(&mut self) -> Result<(), Failure> {
+        let (target, timeout) = (self.target.as_mut().expect("it is connected"), FROZEN_MAX.as_millis());
+        let reply = target.call(&[b"WAITAOF", b"1", b"1", timeout.to_string().as_bytes()])?;
+        match &reply {
+            Reply::Array(counts) if counts.first() == Some(&Reply::Int(1)) => Ok(()),
+            _ => Err("what was sent does not become durable there".into()),
+        }
     }
 
     /// The keys that were written since they were sent last.
@@ -199,7 +212,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Sends keys as they are, or that they are not there, and waits until all that is durable.
+    /// Sends keys as they are, or that they are not there, and waits for the replies.
     fn send(&mut self, keys: impl IntoIterator<Item = Vec<u8>>) -> Result<(), Failure> {
         let (store, mut request, mut commands, mut count) = (&self.server.store, Vec::new(), 0, 0);
         let mut keys = keys.into_iter().peekable();
