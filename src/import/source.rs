@@ -673,7 +673,7 @@ mod tests {
             (b"*-1\r\n", "at byte 0: no command: a number of arguments is expected"),
             (b"*1048577\r\n", "at byte 0: no command: a number of arguments is expected"),
             (b"*1\r\n+OK\r\n", "at byte 0: no command: the length of an argument is expected"),
-            (b"*1\r\n$536870913\r\n", "at byte 0: no command: the length of an argument is expected"),
+            (b"*1\r\n$4194304001\r\n", "at byte 0: no command: the length of an argument is expected"),
             (b"*1\r\n$4\r\nPINGPONG\r\n", "at byte 0: an argument is not as long as it says"),
             (b"*1\r\n$0\r\n\r\n", "at byte 0: a command without a name"),
             (&[b'*'; 2000], "at byte 0: a line that is too long"),

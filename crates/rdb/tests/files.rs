@@ -341,7 +341,7 @@ fn what_is_not_known_is_named() {
         ),
         (
             file("REDIS0011", b"\x00\x01k\x81\xff\xff\xff\xff\xff\xff\xff\xff"),
-            "a string of more than 512 MiB",
+            "a string of more than 4000 MiB",
         ),
     ] {
         let text = read(&bytes).unwrap_err();
