@@ -149,10 +149,10 @@ impl Transfer<'_> {
         self.make_durable()
     }
 
-    /// Waits until all that was sent is durable there, and on another server of a set: replies wait for that only with `appendfsync always`.
+    /// Waits until all that was sent is durable there: replies wait for that only with `appendfsync always`.
     fn make_durable(&mut self) -> Result<(), Failure> {
         let (target, timeout) = (self.target.as_mut().expect("it is connected"), FROZEN_MAX.as_millis());
-        let reply = target.call(&[b"WAITAOF", b"1", b"1", timeout.to_string().as_bytes()])?;
+        let reply = target.call(&[b"WAITAOF", b"1", b"0", timeout.to_string().as_bytes()])?;
         match &reply {
             Reply::Array(counts) if counts.first() == Some(&Reply::Int(1)) => Ok(()),
             _ => Err("what was sent does not become durable there".into()),
