@@ -400,9 +400,9 @@ fn values_on_the_medium_only_are_fetched() {
 /// A script that begins again has found no names yet, whatever it has looked for before.
 #[test]
 fn names_on_the_medium_only_are_those_that_were_asked_for() {
-    const NAMES: usize = 5000;
+    const NAMES: usize = 3000;
     let server = Server::start(&["--maxmemory", "24mb", "--workers", "1"]);
-    let value = "x".repeat(3000);
+    let value = "x".repeat(5000);
     let mut client = server.client();
     for number in 0..NAMES {
         let mut sent = Vec::new();
@@ -430,7 +430,7 @@ fn names_on_the_medium_only_are_those_that_were_asked_for() {
         });
         let looks = || {
             let mut client = server.client();
-            for _ in 0..4 {
+            for _ in 0..3 {
                 assert_eq!(eval(&mut client, script, &["0"]), format!("[:{NAMES} :{NAMES} :0]"));
             }
         };
