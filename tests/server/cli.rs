@@ -1,6 +1,6 @@
 //! The command line: help, mistakes, exit codes, start-up errors.
 
-use crate::harness::{self, Client, Folder, Server, ok, run, wait_until};
+use crate::harness::{self, Client, Folder, Server, holdfast, ok, run, wait_until};
 use std::{
     ffi::OsStr,
     fs,
@@ -67,10 +67,6 @@ fn mistakes_in_options_are_named() {
         (output.status.code(), &text[..]),
         (Some(1), "holdfast: the argument '\u{fffd}' is not UTF-8\n")
     );
-}
-
-fn holdfast() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_holdfast"))
 }
 
 #[test]

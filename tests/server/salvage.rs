@@ -1,11 +1,11 @@
 //! `holdfast check --salvage`: what is intact in a damaged folder is copied, the rest is told, and the folder stays as it is.
 
 use crate::harness::{
-    Client, Folder, Rng, Server, assert_sound, bulk, bulks, check, number, run,
+    Client, Folder, Rng, Server, assert_sound, bulk, bulks, check, holdfast, number, run,
     sample::{make_data, state},
     seed, told,
 };
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path};
 
 /// Salvages a server's folder into `new/data`; the exit code, and what was printed.
 fn salvage(folder: &Folder, new: &Folder) -> (Option<i32>, String) {
@@ -89,7 +89,7 @@ fn what_is_damaged_is_told_and_the_rest_is_there() {
     let cut = Folder::new();
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    let mut command = holdfast();
     command.args(["check", "--salvage", &folder.join("data"), &cut.join("data")]).stdout(writer);
     assert_eq!(command.status().expect("it runs").code(), Some(1));
     let (is_sound, text) = check(&cut);

@@ -22,7 +22,7 @@ pub use installed::passes_if_installed;
 pub use random::{Rng, long_form, noise, seed};
 pub use redis::{Redis, redis_cli};
 pub use script::show;
-pub use server::{Server, assert_sound, check, free_port, holdfast_cluster, program, run, told};
+pub use server::{Server, assert_sound, check, free_port, holdfast, holdfast_cluster, program, run, told};
 pub use set::{Set, by_ways, part};
 pub use way::Way;
 

@@ -13,7 +13,8 @@ use std::{
     time::Duration,
 };
 
-fn holdfast() -> Command {
+/// The program, with nothing to read.
+pub fn holdfast() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     command.stdin(Stdio::null());
     command
