@@ -478,7 +478,7 @@ impl Part {
         };
         for (place, frame) in frames {
             // What is not sent is said again.
-            let _ = self.bus.send(place, frame.encode());
+            let _ = self.bus.send(place, vec![frame.encode().into()]);
         }
         for done in done {
             self.answer(done.number, done.outcome);
@@ -539,7 +539,8 @@ impl Part {
         while self.held.front().is_some_and(|(lsn, ..)| *lsn <= durable) {
             let (_, channel, message) = self.held.pop_front().expect("there is one");
             self.cluster.end_publish(&channel, &message);
-            let frame = Frame::Publish { cluster: node.cluster(), channel, message }.encode();
+            let frame = Frame::Publish { cluster: node.cluster(), channel, message };
+            let frame = vec![frame.encode().into()];
             for (id, member) in node.map().members() {
                 if *id != node.id() && !member.address.host.is_empty() {
                     let way = (member.address.host.clone(), member.address.bus_port);

@@ -9,7 +9,7 @@ use crate::{
     session::Session,
 };
 use holdfast_resp::Args;
-use holdfast_store::{Admission, Memory, Purpose, redo_max};
+use holdfast_store::{Admission, GROUP_BYTES_MAX, Memory, Purpose, Store, redo_max};
 use std::{
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
@@ -103,8 +103,8 @@ impl Turn<'_> {
     /// Whether the log takes a write, whatever memory and replicas there are.
     #[inline(always)]
     pub fn admit_log(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
-        check_size(bytes)?;
         let store = &self.worker.server.store;
+        check_size(bytes, store)?;
         // What frees space may use what is reserved for it.
         let admission = if may_grow { store.admit(bytes) } else { store.admit_removal(bytes) };
         if admission == Admission::Ok { Ok(None) } else { self.put_off(admission, may_grow) }
@@ -125,10 +125,15 @@ impl Turn<'_> {
     }
 }
 
-/// Refuses what no batch holds.
+/// Refuses what no batch holds, or other servers do not agree on at once.
 #[inline]
-pub fn check_size(bytes: usize) -> Result<(), Stop> {
-    if bytes > WRITE_MAX { Err(TOO_MUCH) } else { Ok(()) }
+pub fn check_size(bytes: usize, store: &Store) -> Result<(), Stop> {
+    if bytes <= GROUP_BYTES_MAX as usize { Ok(()) } else { check_large(bytes, store) }
+}
+
+#[cold]
+fn check_large(bytes: usize, store: &Store) -> Result<(), Stop> {
+    if bytes > WRITE_MAX || store.log().is_shared() { Err(TOO_MUCH) } else { Ok(()) }
 }
 
 /// Bytes of log that the arguments of a command come to at most.

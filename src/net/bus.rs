@@ -10,7 +10,8 @@ use crate::{
     net::listener::listen_on_port,
     transport::trust::{Link, Trust},
 };
-use holdfast_io::crc32c;
+use bytes::Bytes;
+use holdfast_io::{crc32c, crc32c_append};
 use std::{
     cell::Cell,
     collections::HashMap,
@@ -34,6 +35,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+/// Bytes of a long frame that count as a part of it.
+const PART_BYTES: usize = 1 << 20;
 /// Frames that wait for a server that does not take them, and that wait to be looked at.
 const WAITING_MAX: usize = 1024;
 /// Connections from other servers.
@@ -62,8 +65,9 @@ pub struct Protocol {
 /// The ways to other servers.
 pub struct Bus {
     protocol: Protocol,
-    ways: HashMap<(String, u16), Sender<Vec<u8>>>,
+    ways: HashMap<(String, u16), Sender<Vec<Bytes>>>,
     sent: Rc<Cell<u64>>,
+    parts: Rc<Cell<u64>>,
 }
 
 /// Opens the sockets at which other servers connect.
@@ -83,7 +87,7 @@ impl Bus {
     /// Takes frames from other servers from now on, within a runtime.
     pub fn start(protocol: Protocol, listeners: Vec<TcpListener>) -> (Bus, Receiver<Received>) {
         let (sender, frames) = mpsc::channel(WAITING_MAX);
-        let open = Rc::new(Cell::new(0));
+        let (open, parts) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let is_remote = |listener: &TcpListener| listener.local_addr().is_ok_and(|at| !at.ip().is_loopback());
         if protocol.trust.is_open()
             && let Some(at) = listeners.iter().find(|it| is_remote(it)).and_then(|it| it.local_addr().ok())
@@ -95,9 +99,15 @@ impl Bus {
             );
         }
         for listener in listeners {
-            spawn_local(accept(protocol.clone(), listener, sender.clone(), open.clone()));
+            let counts = (open.clone(), parts.clone());
+            spawn_local(accept(protocol.clone(), listener, sender.clone(), counts));
         }
-        (Bus { protocol, ways: HashMap::new(), sent: Rc::default() }, frames)
+        (Bus { protocol, ways: HashMap::new(), sent: Rc::default(), parts }, frames)
+    }
+
+    /// Parts of long frames that have come before the last one of each.
+    pub fn parts(&self) -> u64 {
+        self.parts.get()
     }
 
     /// Frames that were sent.
@@ -110,8 +120,8 @@ impl Bus {
         self.ways.get(place).is_none_or(|way| way.max_capacity() - way.capacity() < WAITING_MAX / 8)
     }
 
-    /// Sends a frame, if there is room for it on its way: whether there is.
-    pub fn send(&mut self, place: (String, u16), frame: Vec<u8>) -> bool {
+    /// Sends a frame, of one or more pieces, if there is room for it on its way: whether there is.
+    pub fn send(&mut self, place: (String, u16), frame: Vec<Bytes>) -> bool {
         let way = self.ways.entry(place).or_insert_with_key(|(host, port)| {
             let (sender, frames) = mpsc::channel(WAITING_MAX);
             spawn_local(carry(self.protocol.clone(), host.clone(), *port, frames, self.sent.clone()));
@@ -126,7 +136,12 @@ impl Bus {
     }
 }
 
-async fn accept(protocol: Protocol, listener: TcpListener, frames: Sender<Received>, open: Rc<Cell<usize>>) {
+async fn accept(
+    protocol: Protocol,
+    listener: TcpListener,
+    frames: Sender<Received>,
+    (open, parts): (Rc<Cell<usize>>, Rc<Cell<u64>>),
+) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return log!(Warning, "the other servers cannot connect: {error}"),
@@ -141,9 +156,10 @@ async fn accept(protocol: Protocol, listener: TcpListener, frames: Sender<Receiv
         }
         open.set(open.get() + 1);
         let (protocol, frames, open) = (protocol.clone(), frames.clone(), open.clone());
+        let parts = parts.clone();
         spawn_local(async move {
             let host = peer.ip().to_canonical().to_string();
-            if let Err(error) = receive(&protocol, stream, &host, &frames).await {
+            if let Err(error) = receive(&protocol, stream, &host, &frames, &parts).await {
                 log!(Verbose, "a connection from {host} ends: {error}");
             }
             open.set(open.get() - 1);
@@ -156,6 +172,7 @@ async fn receive(
     stream: TcpStream,
     host: &str,
     frames: &Sender<Received>,
+    parts: &Cell<u64>,
 ) -> io::Result<()> {
     let mut stream =
         BufReader::new(timeout(PATIENCE, protocol.trust.accept(protocol.preface, stream)).await??);
@@ -166,8 +183,14 @@ async fn receive(
         }
         // What has not come takes no memory.
         let mut bytes = Vec::new();
-        let read = (&mut stream).take(len as u64).read_to_end(&mut bytes).await?;
-        if read < len || crc32c(&bytes) != crc {
+        while bytes.len() < len {
+            let part = PART_BYTES.min(len - bytes.len());
+            if (&mut stream).take(part as u64).read_to_end(&mut bytes).await? < part {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            parts.set(parts.get() + u64::from(bytes.len() < len));
+        }
+        if crc32c(&bytes) != crc {
             return Err(io::ErrorKind::InvalidData.into());
         }
         if frames.send((host.to_owned(), bytes)).await.is_err() {
@@ -181,7 +204,7 @@ async fn carry(
     protocol: Protocol,
     host: String,
     port: u16,
-    mut frames: Receiver<Vec<u8>>,
+    mut frames: Receiver<Vec<Bytes>>,
     sent: Rc<Cell<u64>>,
 ) {
     let mut connection: Option<Box<dyn Link>> = None;
@@ -219,26 +242,28 @@ async fn carry(
             sleep(RETRY).await;
             continue;
         };
-        let mut head = [0; 8];
-        head[..4].copy_from_slice(&(frame.len() as u32).to_le_bytes());
-        head[4..].copy_from_slice(&crc32c(&frame).to_le_bytes());
-        match write(link, &head, &frame).await {
+        let len: usize = frame.iter().map(Bytes::len).sum();
+        let crc = frame.iter().fold(0, |crc, piece| crc32c_append(crc, piece));
+        let head = [(len as u32).to_le_bytes(), crc.to_le_bytes()].concat();
+        let mut pieces = vec![Bytes::from(head)];
+        pieces.extend(frame);
+        match write(link, &pieces).await {
             Ok(()) => sent.set(sent.get() + 1),
             Err(_) => connection = None,
         }
     }
 }
 
-/// Writes a frame. It may take long as long as some of it is taken.
-async fn write(link: &mut Box<dyn Link>, head: &[u8], frame: &[u8]) -> io::Result<()> {
-    let mut written = 0;
-    while written < head.len() + frame.len() {
-        let rest = [&head[written.min(head.len())..], &frame[written.saturating_sub(head.len())..]];
-        let taken = timeout(PATIENCE, link.write_vectored(&rest.map(IoSlice::new))).await??;
+/// Writes pieces, one behind the other. It may take long as long as some of them is taken.
+async fn write(link: &mut Box<dyn Link>, pieces: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        let taken = timeout(PATIENCE, link.write_vectored(rest)).await??;
         if taken == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        written += taken;
+        IoSlice::advance_slices(&mut rest, taken);
     }
     timeout(PATIENCE, link.flush()).await?
 }

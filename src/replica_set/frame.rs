@@ -7,6 +7,7 @@ use crate::{
     },
     server::replica_set::ClusterOfSet,
 };
+use bytes::Bytes;
 use holdfast_consensus::{
     Envelope, Extract, MemberId,
     code::{Decoder, Encoder, Malformed},
@@ -148,8 +149,8 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Its bytes.
-    pub fn encode(&self) -> Vec<u8> {
+    /// Its bytes, in pieces.
+    pub fn encode(&self) -> Vec<Bytes> {
         let mut out = Encoder::default();
         match self {
             Frame::Hello(Hello {
@@ -223,15 +224,16 @@ impl Frame {
                 }
             }
         }
-        out.0
+        out.into_pieces()
     }
 
     /// A frame of these bytes; `None`: they are none that this version knows.
-    pub fn decode(bytes: &[u8]) -> Option<Frame> {
-        Frame::read(Decoder(bytes)).ok()
+    pub fn decode(bytes: &Bytes) -> Option<Frame> {
+        Frame::read(bytes).ok()
     }
 
-    fn read(mut bytes: Decoder) -> Result<Frame, Malformed> {
+    fn read(whole: &Bytes) -> Result<Frame, Malformed> {
+        let mut bytes = Decoder(whole);
         let frame = match bytes.u8()? {
             0 => {
                 let (to, nonce, from) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
@@ -284,7 +286,8 @@ impl Frame {
             }
             4 => {
                 let set = bytes.u64()?;
-                Frame::Envelope { set, envelope: Envelope::decode(bytes.bytes()?).ok_or(Malformed)? }
+                let envelope = Envelope::decode(bytes.bytes()?, whole).ok_or(Malformed)?;
+                Frame::Envelope { set, envelope }
             }
             5 => Frame::HandOver { set: bytes.u64()?, to: bytes.u64()? },
             6 => {
@@ -386,13 +389,13 @@ mod tests {
             },
         ];
         for frame in frames {
-            let bytes = frame.encode();
+            let bytes = Bytes::from(frame.encode().concat());
             assert_eq!(Frame::decode(&bytes), Some(frame));
             for len in 0..bytes.len() {
                 // Fewer files are files, too.
-                assert!(bytes[0] == 1 || Frame::decode(&bytes[..len]).is_none());
+                assert!(bytes[0] == 1 || Frame::decode(&bytes.slice(..len)).is_none());
             }
-            assert!(Frame::decode(&[&bytes[..], &[9]].concat()).is_none());
+            assert!(Frame::decode(&[&bytes[..], &[9]].concat().into()).is_none());
         }
     }
 }

@@ -21,21 +21,22 @@ use crate::{
     },
     net::bus::{self, Bus, Protocol},
     server::replica_set::{CONNECTED, Other, ReplicaSet, View},
-    util::{ending, runtime},
+    util::{ending, program, runtime},
 };
+use bytes::Bytes;
 use following::Following;
 use founding::Founding;
 use frame::Frame;
-use holdfast_consensus::{Change, EachBatch, MemberId, Replica, Role};
+use holdfast_consensus::{Change, ENTRY_BYTES_MAX, EachBatch, MemberId, Replica, Role};
 use holdfast_io::Error;
 use holdfast_store::{Io, Options, Replication, Store, replay_log};
 use lending::Lending;
 use standing::{JOURNAL, Standing, State};
 use std::{
-    env, fmt, fs,
+    env, fmt,
     future::poll_fn,
     net::TcpListener,
-    os::unix::{fs::MetadataExt, process::CommandExt},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{self, Command},
     sync::{Arc, OnceLock},
@@ -53,8 +54,8 @@ use tokio::{
 
 /// What a connection to another server begins with.
 const PREFACE: &[u8; 8] = b"HFset04\n";
-/// Bytes of a frame at most, which may hold a whole commit.
-const FRAME_MAX: usize = 1 << 30;
+/// Bytes of a frame at most, which may hold a whole commit and what is told of it.
+const FRAME_MAX: usize = ENTRY_BYTES_MAX + (1 << 20);
 /// Bytes of messages of PUBLISH in a frame, and one more message.
 const PUBLISH_BYTES: usize = 1 << 20;
 /// How many ticks the engine waits for a leader before it elects another one.
@@ -128,6 +129,7 @@ pub fn start(
         showing: Some((showing, leading)),
         following: None,
         woken,
+        parts: 0,
         is_leaving: false,
         successor: None,
     };
@@ -213,17 +215,9 @@ pub fn begin_again(why: &dyn fmt::Display) -> ! {
     log!(Warning, "{why}: the server begins again");
     let mut args = env::args_os();
     let name = args.next().unwrap_or_default();
-    let error = Command::new(own_program()).arg0(name).args(args).exec();
+    let error = Command::new(program::own()).arg0(name).args(args).exec();
     log!(Warning, "cannot begin again: {error}");
     process::exit(1)
-}
-
-/// The program that this process executes, by its name if that is still it, and not a newer one.
-fn own_program() -> PathBuf {
-    const SELF: &str = "/proc/self/exe";
-    let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
-    let own = identity(Path::new(SELF));
-    env::current_exe().ok().filter(|path| identity(path) == own).unwrap_or_else(|| SELF.into())
 }
 
 /// Wakes the thread.
@@ -264,6 +258,8 @@ struct Part {
     /// From then on.
     following: Option<Following>,
     woken: mpsc::Sender<()>,
+    /// Parts of long messages that had come at the last tick.
+    parts: u64,
     /// The server ends as soon as another one leads.
     is_leaving: bool,
     /// Who is to lead from the next tick but one on: the reply to who has asked for it leaves before, since none leaves after that.
@@ -303,8 +299,11 @@ impl Part {
             let done = match event.await {
                 Event::End if self.leaves() => Ok(()),
                 Event::End => return self.end_following(),
-                Event::Tick => self.tick(),
-                Event::Frame(bytes) => self.receive(&bytes),
+                Event::Tick => {
+                    self.hear_parts(bus.parts());
+                    self.tick()
+                }
+                Event::Frame(bytes) => self.receive(bytes.into()),
                 Event::HandOver(to) => {
                     self.hand_over(to);
                     Ok(())
@@ -333,6 +332,16 @@ impl Part {
         self.following.take().into_iter().for_each(Following::end);
     }
 
+    /// Parts of a long message have come, or not, since the last tick.
+    fn hear_parts(&mut self, parts: u64) {
+        if parts > self.parts
+            && let Some(replica) = &self.replica
+        {
+            replica.is_being_sent();
+        }
+        self.parts = parts;
+    }
+
     fn tick(&mut self) -> Result<(), String> {
         self.founding.tick(self.replica.as_ref().map_or(0, |replica| replica.last()))?;
         if let Some(replica) = &self.replica {
@@ -350,8 +359,8 @@ impl Part {
         Ok(())
     }
 
-    fn receive(&mut self, bytes: &[u8]) -> Result<(), String> {
-        match Frame::decode(bytes) {
+    fn receive(&mut self, bytes: Bytes) -> Result<(), String> {
+        match Frame::decode(&bytes) {
             Some(Frame::Envelope { set, envelope }) => match &self.replica {
                 Some(replica)
                     if self.founding.member_of() == Some(set) && envelope.message.to() == replica.id() =>

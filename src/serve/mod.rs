@@ -23,7 +23,7 @@ use crate::{
         give::{self, Handover, Successor},
         take::Predecessor,
     },
-    util::{ending, runtime, version::VERSION},
+    util::{ending, program, runtime, version::VERSION},
 };
 use folder::{cannot_open, choose_data_folder, open_folder, open_store, store_options, tell_data_folder};
 use follow::{Election, answer, take_part, told};
@@ -31,7 +31,7 @@ use holdfast_io::Moment;
 use holdfast_store::Store;
 use service::State;
 use std::{
-    env, fs, io,
+    fs, io,
     path::{Path, PathBuf},
     pin::pin,
     process,
@@ -50,7 +50,7 @@ use tokio::{
 pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), String> {
     open_log(&config)?;
     // An upgrade may give its name to another program later.
-    let program = env::current_exe().map_err(|e| format!("cannot start: {e}"))?;
+    let program = program::as_started().map_err(|e| format!("cannot start: {e}"))?;
     let mut predecessor = Predecessor::meet()?;
     let runtime = build_runtime()?;
     // From the start on, so that who renames log files need not know whether the server serves already.

@@ -7,6 +7,7 @@ pub mod ending;
 pub mod extended;
 pub mod glob;
 pub mod open_files;
+pub mod program;
 pub mod progress;
 pub mod random;
 pub mod runtime;

@@ -89,7 +89,7 @@ fn reply_to(frame: &[u8]) -> std::result::Result<Option<Vec<u8>>, Malformed> {
             reply.u8(0).u64(0).u64(0).u64(0).bytes(context).u8(0).u32(0);
         });
     });
-    Ok(Some(reply.0))
+    Ok(Some(reply.into_bytes()))
 }
 
 /// Answers what the leader says at a port, until it ends.

@@ -210,7 +210,7 @@ impl Change {
                 out.u8(17).u64(*id).u64(seat.set).u64(seat.server).u64(*term);
             }
         }
-        out.0
+        out.into_bytes()
     }
 
     /// A change of these bytes; `None`: they are none.

@@ -114,7 +114,7 @@ impl Frame {
                 out.u8(5).u64(*cluster).bytes(channel).bytes(message);
             }
         }
-        out.0
+        out.into_bytes()
     }
 
     /// A frame of these bytes; `None`: they are none.

@@ -578,7 +578,7 @@ impl Machine for Map {
         for (&id, slots) in &self.leftovers {
             slots.encode(out.u64(id));
         }
-        out.0
+        out.into_bytes()
     }
 
     fn load(&mut self, state: &[u8]) -> Result<(), String> {

@@ -64,12 +64,17 @@ struct Identity {
 
 impl Identity {
     fn encode(&self) -> AlignedBuf {
-        let mut out = Encoder(MAGIC.to_vec());
-        out.bytes(&self.name.0).u64(self.cluster).u64(self.id).u8(self.is_made.into()).u64(self.former);
-        let crc = crc32c(&out.0);
-        out.u32(crc);
+        let mut out = Encoder::default();
+        out.raw(MAGIC)
+            .bytes(&self.name.0)
+            .u64(self.cluster)
+            .u64(self.id)
+            .u8(self.is_made.into())
+            .u64(self.former);
+        let mut bytes = out.into_bytes();
+        bytes.extend(crc32c(&bytes).to_le_bytes());
         let mut block = AlignedBuf::zeroed(BLOCK);
-        block[..out.0.len()].copy_from_slice(&out.0);
+        block[..bytes.len()].copy_from_slice(&bytes);
         block
     }
 

@@ -1,31 +1,65 @@
 //! Numbers and byte strings in the order in which they were put, as in the journal and in messages: little-endian, a byte string
 //! behind its length.
 
+use bytes::Bytes;
+
 /// What was read is not what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
+/// A byte string of so many bytes is shared, not copied.
+const SHARED_BYTES: usize = 16 << 10;
+
 /// Writes.
 #[derive(Default)]
-pub struct Encoder(pub Vec<u8>);
+pub struct Encoder {
+    bytes: Vec<u8>,
+    /// Long byte strings, and before which of the others each of them comes.
+    shared: Vec<(usize, Bytes)>,
+}
 
 impl Encoder {
+    /// Its bytes.
+    pub fn into_bytes(self) -> Vec<u8> {
+        if self.shared.is_empty() { self.bytes } else { self.into_pieces().concat() }
+    }
+
+    /// The same in pieces.
+    pub fn into_pieces(self) -> Vec<Bytes> {
+        let (mut rest, mut taken) = (Bytes::from(self.bytes), 0);
+        let mut pieces = Vec::with_capacity(2 * self.shared.len() + 1);
+        for (at, bytes) in self.shared {
+            pieces.extend([rest.split_to(at - taken), bytes]);
+            taken = at;
+        }
+        pieces.push(rest);
+        pieces
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() + self.shared.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
+    }
+
     /// A byte.
     pub fn u8(&mut self, value: u8) -> &mut Self {
-        self.0.push(value);
+        self.bytes.push(value);
+        self
+    }
+
+    /// Bytes without a length.
+    pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes.extend_from_slice(bytes);
         self
     }
 
     /// Four bytes.
     pub fn u32(&mut self, value: u32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
+        self.raw(&value.to_le_bytes())
     }
 
     /// Eight bytes.
     pub fn u64(&mut self, value: u64) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
+        self.raw(&value.to_le_bytes())
     }
 
     /// A byte string.
@@ -33,8 +67,19 @@ impl Encoder {
     /// # Panics
     /// There are 4 GiB of them or more.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.u32(u32::try_from(bytes.len()).expect("less than 4 GiB")).raw(bytes)
+    }
+
+    /// The same; a long one is not copied.
+    ///
+    /// # Panics
+    /// There are 4 GiB of them or more.
+    pub fn shared(&mut self, bytes: &Bytes) -> &mut Self {
+        if bytes.len() < SHARED_BYTES {
+            return self.bytes(bytes);
+        }
         self.u32(u32::try_from(bytes.len()).expect("less than 4 GiB"));
-        self.0.extend_from_slice(bytes);
+        self.shared.push((self.bytes.len(), bytes.clone()));
         self
     }
 
@@ -43,10 +88,11 @@ impl Encoder {
     /// # Panics
     /// There are 4 GiB of them or more.
     pub fn nested(&mut self, write: impl FnOnce(&mut Encoder)) -> &mut Self {
-        let start = self.u32(0).0.len();
+        let at = self.bytes.len();
+        let start = self.u32(0).len();
         write(self);
-        let len = u32::try_from(self.0.len() - start).expect("less than 4 GiB");
-        self.0[start - 4..start].copy_from_slice(&len.to_le_bytes());
+        let len = u32::try_from(self.len() - start).expect("less than 4 GiB");
+        self.bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
         self
     }
 

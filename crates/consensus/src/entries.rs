@@ -17,6 +17,7 @@ use raft::{
     eraftpb::{Entry, HardState, Snapshot},
 };
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
@@ -25,6 +26,8 @@ use std::{
 const RECENT_BYTES: usize = 16 << 20;
 /// Entries before the base of which it is known where they are, for members that are behind.
 const OLDER_MAX: usize = 1 << 20;
+/// Seals that are read at once to find out where older entries are: the leader's lock is held meanwhile.
+const REACH_AT_ONCE: usize = 512;
 
 /// The number and the term of the entry that a group begins with. It says nothing.
 const FIRST: (u64, u64) = (1, 1);
@@ -54,8 +57,8 @@ impl Seal {
     pub fn encode(&self, members: &[u8]) -> Vec<u8> {
         let mut out = Encoder::default();
         out.u8(SEAL).u64(self.index).u64(self.term).u64(self.before);
-        out.0.extend_from_slice(members);
-        out.0
+        out.raw(members);
+        out.into_bytes()
     }
 
     /// `None`: the payload is no seal's.
@@ -101,8 +104,12 @@ pub struct Entries {
     recent_bytes: usize,
     /// `None`: somebody else has it open.
     pub log: Option<Arc<Log>>,
+    /// No older entries than this first one can be found.
+    oldest: u64,
     /// Members that lack entries which are here no more.
     behind: Mutex<BTreeSet<MemberId>>,
+    /// Bytes of entries that may still be read for the engine.
+    allowance: Cell<u64>,
 }
 
 /// The entry that a group begins with, behind a log that ends at `end`.
@@ -122,7 +129,7 @@ pub fn base_to_bytes(base: &Snapshot) -> Vec<u8> {
     let about = base.get_metadata();
     let mut out = Encoder::default();
     out.u64(about.index).u64(about.term).bytes(&base.data);
-    out.0
+    out.into_bytes()
 }
 
 /// The base of these bytes; `None`: they are none.
@@ -144,7 +151,7 @@ pub fn base_of_bytes(bytes: &[u8]) -> Option<Snapshot> {
 fn encode_base(place: &Place, members: &Members) -> Snapshot {
     let mut data = Encoder::default();
     data.u64(place.seal_lsn).u64(place.end).u64(place.seal.before).bytes(&members.encode());
-    let mut base = Snapshot { data: data.0.into(), ..Snapshot::default() };
+    let mut base = Snapshot { data: data.into_bytes().into(), ..Snapshot::default() };
     let about = base.mut_metadata();
     (about.index, about.term) = (place.seal.index, place.seal.term);
     about.set_conf_state(members.state());
@@ -176,7 +183,9 @@ impl Entries {
             recent: BTreeMap::new(),
             recent_bytes: 0,
             log: None,
+            oldest: FIRST.0,
             behind: Mutex::default(),
+            allowance: Cell::new(u64::MAX),
         })
     }
 
@@ -245,24 +254,38 @@ impl Entries {
         Seal { index: self.last_number() + 1, term, before: self.last().seal_lsn }
     }
 
-    /// Finds older entries in the log, as long as it is kept, down to one that another member has, perhaps.
+    /// Finds older entries in the log, as long as it is kept, down to one that another member has, perhaps: some of them at a time.
     pub fn reach(&mut self, index: u64) {
-        while self.first().seal.index > index && self.places.len() < OLDER_MAX {
-            let first = &self.first().seal;
-            let (number, before) = (first.index - 1, first.before);
-            if number == FIRST.0 {
-                self.places.push_front(self::first(before));
+        for _ in 0..REACH_AT_ONCE {
+            let first = self.first().seal.index;
+            if first <= index.max(self.oldest) {
                 return;
             }
-            let payload = self.log.as_ref().and_then(|log| log.payload_at(before));
-            let Some(payload) = payload else { return };
-            let Some(Ok((seal, members))) = Seal::decode(&payload) else { return };
-            if seal.index != number {
-                return;
+            if !self.reach_one() {
+                self.oldest = first;
             }
-            self.places.push_front(Place::read(seal, before, payload.len()));
-            self.changes.extend(members.map(|members| (number, members)));
         }
+    }
+
+    /// Finds the entry before the first that is known. Whether it is there.
+    fn reach_one(&mut self) -> bool {
+        let first = &self.first().seal;
+        let (number, before) = (first.index - 1, first.before);
+        if self.places.len() >= OLDER_MAX {
+            return false;
+        }
+        if number == FIRST.0 {
+            self.places.push_front(self::first(before));
+            return true;
+        }
+        let payload = self.log.as_ref().and_then(|log| log.payload_at(before));
+        let found = payload.and_then(|payload| Some((Seal::decode(&payload)?.ok()?, payload.len())));
+        let Some(((seal, members), len)) = found.filter(|((seal, _), _)| seal.index == number) else {
+            return false;
+        };
+        self.places.push_front(Place::read(seal, before, len));
+        self.changes.extend(members.map(|members| (number, members)));
+        true
     }
 
     /// Adds the next entry, whose seal ends at `end`. Its context are the bytes of the members from there on, if they are others.
@@ -354,6 +377,11 @@ impl Entries {
         }
     }
 
+    /// How many bytes of entries the engine gets for other members from now on, and one more message.
+    pub fn allow(&self, bytes: u64) {
+        self.allowance.set(bytes);
+    }
+
     /// The members that lack entries which are here no more, since this was asked last.
     pub fn take_behind(&mut self) -> BTreeSet<MemberId> {
         std::mem::take(&mut self.behind.lock())
@@ -440,8 +468,14 @@ impl Storage for Entries {
         max_size: impl Into<Option<u64>>,
         context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
-        if low <= self.first().seal.index {
-            return Err(StorageError::Compacted.into());
+        let first = self.first().seal.index;
+        if low <= first {
+            let is_gone = first <= self.oldest;
+            let why = if is_gone { StorageError::Compacted } else { StorageError::LogTemporarilyUnavailable };
+            return Err(why.into());
+        }
+        if context.can_async() && self.allowance.get() == 0 {
+            return Err(StorageError::LogTemporarilyUnavailable.into());
         }
         let max_size = max_size.into().unwrap_or(u64::MAX);
         let (mut entries, mut size) = (Vec::new(), 0);
@@ -454,6 +488,7 @@ impl Storage for Entries {
             if size > max_size && !entries.is_empty() {
                 break;
             }
+            self.allowance.set(self.allowance.get().saturating_sub(entry.data.len() as u64));
             entries.push(entry);
         }
         Ok(entries)

@@ -23,6 +23,7 @@ use crate::{
     code::{Decoder, Encoder, Malformed},
     message::{decode_entry, decode_snapshot, encode_entry, encode_snapshot},
 };
+use bytes::Bytes;
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result, crc32c_append};
 use raft::{
     GetEntriesContext, RaftState, Storage, StorageError,
@@ -135,7 +136,7 @@ impl Content {
                     (self.vote.term, self.vote.vote, self.vote.commit) =
                         (records.u64()?, records.u64()?, records.u64()?);
                 }
-                ENTRY => self.add(decode_entry(&mut records)?)?,
+                ENTRY => self.add(decode_entry(&mut records, &Bytes::copy_from_slice)?)?,
                 _ => return Err(Malformed),
             }
         }
@@ -337,7 +338,7 @@ impl Journal {
         let mut salt = [0; 8];
         io.random(&mut salt);
         let salt = u64::from_le_bytes(salt);
-        let first = unit(salt, 0, &content.encode().0.0);
+        let first = unit(salt, 0, &content.encode().0.into_bytes());
         let end = first.len() as u64;
         let len = (SPARE * end).max(FILE_MIN);
         let file = io.open(&name, true).map_err(failed)?;
@@ -390,7 +391,7 @@ impl Journal {
     /// # Errors
     /// The medium's.
     pub fn append(&mut self, records: Records) -> Result<()> {
-        let records = records.0.0;
+        let records = records.0.into_bytes();
         self.content.replay(&records).expect("they were made here");
         let unit = unit(self.salt, self.unit, &records);
         if self.end + unit.len() as u64 > self.len {
@@ -405,7 +406,7 @@ impl Journal {
 
     /// Knows records from then on that need not be remembered: up to where entries are decided, which the group says again.
     pub fn note(&mut self, records: Records) {
-        self.content.replay(&records.0.0).expect("they were made here");
+        self.content.replay(&records.0.into_bytes()).expect("they were made here");
     }
 
     /// Makes durable up to where entries are decided, as it was noted.

@@ -20,7 +20,7 @@ pub use entries::EachBatch;
 pub use member::{Finished, Machine, Member, Options, Role};
 pub use members::{Change, MEMBERS_MAX, Members, Peer, Refused};
 pub use message::Message;
-pub use replica::{Envelope, Extract, Other, ReadLog, Replica};
+pub use replica::{ENTRY_BYTES_MAX, Envelope, Extract, Other, ReadLog, Replica};
 
 /// Names a member, for ever: a number that is not 0 and is never given to another one. Nor to the same one after it has lost its journal, unless
 /// all others have answered a leader since, whose copy it begins with ([`Replica::adopt`]).

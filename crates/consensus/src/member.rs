@@ -317,7 +317,7 @@ impl<M: Machine> Member<M> {
         let mut context = Encoder::default();
         context.u64(self.raft.raft.id).u64(*number);
         // Without a leader it is made again later.
-        if self.raft.propose(context.0, entry.clone()).is_ok() {
+        if self.raft.propose(context.into_bytes(), entry.clone()).is_ok() {
             self.proposed_at = Some(self.now);
         }
     }
@@ -335,7 +335,7 @@ impl<M: Machine> Member<M> {
                 let mut context = Encoder::default();
                 let kind = CHANGES.iter().position(|kind| *kind == change.change_type).expect("one of them");
                 context.u8(kind as u8).u64(change.node_id);
-                let _ = self.raft.propose_conf_change(context.0, change);
+                let _ = self.raft.propose_conf_change(context.into_bytes(), change);
             }
             None => {}
         }
@@ -537,7 +537,7 @@ fn save<M: Machine>(machine: &M, done: &BTreeMap<MemberId, u64>) -> Vec<u8> {
     let mut out = Encoder::default();
     let flat: Vec<u64> = done.iter().flat_map(|(&member, &number)| [member, number]).collect();
     out.numbers(&flat).bytes(&machine.save());
-    out.0
+    out.into_bytes()
 }
 
 fn split(state: &[u8]) -> std::result::Result<(BTreeMap<MemberId, u64>, &[u8]), Malformed> {

@@ -163,7 +163,7 @@ impl Members {
         for (id, Peer { votes, address }) in &self.peers {
             out.u64(*id).u8((*votes).into()).bytes(address.as_bytes());
         }
-        out.0
+        out.into_bytes()
     }
 
     /// Those of bytes.

@@ -7,6 +7,7 @@ use crate::{
     MemberId,
     code::{Decoder, Encoder, Malformed},
 };
+use bytes::Bytes;
 use raft::eraftpb::{self, ConfState, Entry, EntryType, MessageType, Snapshot};
 
 /// Messages of a group, numbered as they are sent. Those that a member tells itself are not among them.
@@ -27,8 +28,6 @@ const TYPES: [MessageType; 13] = [
 ];
 const ENTRY_TYPES: [EntryType; 3] =
     [EntryType::EntryNormal, EntryType::EntryConfChange, EntryType::EntryConfChangeV2];
-/// Bytes of a message without entries, a state or a context.
-const LEN_WITHOUT_ENTRIES: usize = 91;
 
 /// A message from one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,13 +53,12 @@ impl Message {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
         self.encode_to(&mut out);
-        out.0
+        out.into_bytes()
     }
 
     /// Puts its bytes behind others.
     pub fn encode_to(&self, out: &mut Encoder) {
         let message = &self.0;
-        out.0.reserve(message.entries.iter().map(encoded_len).sum::<usize>() + LEN_WITHOUT_ENTRIES);
         let kind = TYPES.iter().position(|known| *known == message.msg_type).expect("one that is sent");
         out.u8(kind as u8).u64(message.to).u64(message.from).u64(message.term);
         out.u64(message.log_term).u64(message.index).u64(message.commit).u64(message.commit_term);
@@ -76,11 +74,16 @@ impl Message {
 
     /// A message of these bytes; `None`: they are none.
     pub fn decode(bytes: &[u8]) -> Option<Message> {
-        decode(bytes).ok()
+        decode(bytes, &Bytes::copy_from_slice).ok()
+    }
+
+    /// The same, with entries that keep `whole` in memory, of which the bytes are a part.
+    pub(crate) fn decode_part(bytes: &[u8], whole: &Bytes) -> Option<Message> {
+        decode(bytes, &|part| whole.slice_ref(part)).ok()
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+fn decode(bytes: &[u8], keep: &dyn Fn(&[u8]) -> Bytes) -> Result<Message, Malformed> {
     let mut bytes = Decoder(bytes);
     let mut message = eraftpb::Message::default();
     let kind = *TYPES.get(usize::from(bytes.u8()?)).ok_or(Malformed)?;
@@ -100,7 +103,7 @@ fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
     }
     let (count, mut next) = (bytes.u32()?, message.index);
     for _ in 0..count {
-        let entry = decode_entry(&mut bytes)?;
+        let entry = decode_entry(&mut bytes, keep)?;
         next = next.wrapping_add(1);
         if kind == MessageType::MsgAppend && entry.index != next {
             return Err(Malformed);
@@ -111,21 +114,17 @@ fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
     Ok(Message(message))
 }
 
-/// Bytes of an entry.
-fn encoded_len(entry: &Entry) -> usize {
-    25 + entry.data.len() + entry.context.len()
-}
-
 pub fn encode_entry(out: &mut Encoder, entry: &Entry) {
     let kind = ENTRY_TYPES.iter().position(|known| *known == entry.entry_type).expect("one of them");
-    out.u8(kind as u8).u64(entry.index).u64(entry.term).bytes(&entry.data).bytes(&entry.context);
+    out.u8(kind as u8).u64(entry.index).u64(entry.term).shared(&entry.data).bytes(&entry.context);
 }
 
-pub fn decode_entry(bytes: &mut Decoder) -> Result<Entry, Malformed> {
+/// `keep` makes bytes of a part of what is read.
+pub fn decode_entry(bytes: &mut Decoder, keep: &dyn Fn(&[u8]) -> Bytes) -> Result<Entry, Malformed> {
     let mut entry = Entry::default();
     entry.set_entry_type(*ENTRY_TYPES.get(usize::from(bytes.u8()?)).ok_or(Malformed)?);
     (entry.index, entry.term) = (bytes.u64()?, bytes.u64()?);
-    entry.data = bytes.bytes()?.to_vec().into();
+    entry.data = keep(bytes.bytes()?);
     entry.context = bytes.bytes()?.to_vec().into();
     Ok(entry)
 }

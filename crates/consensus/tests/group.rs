@@ -434,7 +434,7 @@ fn forged(kind: u8, [to, from, term]: [u64; 3], [log_term, index, commit]: [u64;
     let mut bytes = Encoder::default();
     bytes.u8(kind).u64(to).u64(from).u64(term).u64(log_term).u64(index).u64(commit).u64(0);
     bytes.u8(0).u64(0).u64(0).u64(0).bytes(&[]).u8(0).u32(0);
-    Message::decode(&bytes.0).expect("the form of one")
+    Message::decode(&bytes.into_bytes()).expect("the form of one")
 }
 
 /// Of its log, of entries that there are not, or nothing.

@@ -16,6 +16,9 @@ use crate::{
 /// What the payload of a seal begins with. No payload of the log's user may begin so.
 pub const SEAL: u8 = 0x5E;
 
+/// Bytes of a group at most, as far as those who write can wait. What is small comes on top of that, and what a transaction adds in its midst.
+pub const GROUP_BYTES_MAX: u64 = 768 << 20;
+
 /// Who shares a log's groups with other servers. Called by threads that commit, one at a time, who wait for it.
 pub trait Groups: Send + Sync {
     /// The payload of the seal of the next group: [`SEAL`], and anything.

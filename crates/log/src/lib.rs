@@ -37,7 +37,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use copy::{LogIdentity, SegmentCopier, SegmentPlace, view_segment};
 pub use cursor::{Cursor, CursorBatch, Pin, Step};
-pub use groups::{Groups, SEAL};
+pub use groups::{GROUP_BYTES_MAX, Groups, SEAL};
 pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
 pub use replay::{Cut, ReplayReport, Replayed, Unended};
 pub use room::{Admission, Purpose, Reservation, SMALL_BYTES};

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Log, Lsn, batch_len, layout::BLOCK_BYTES, table::FileLimits};
+use crate::{Log, Lsn, batch_len, groups::GROUP_BYTES_MAX, layout::BLOCK_BYTES, table::FileLimits};
 
 /// Segments that are kept back from writers, and those of them that are kept back from what makes room, for the cleaner:
 /// it can always move what lives in one segment.
@@ -83,12 +83,28 @@ impl<'l> Reservation<'l> {
 
     /// Adds room for so many bytes, or says why there is none: `Full` or `Failed`.
     pub fn add(&mut self, bytes: u64, purpose: Purpose) -> Result<(), Admission> {
+        self.add_within(u64::MAX, bytes, purpose)
+    }
+
+    /// The same for who can wait: also `Busy`, while that and what is not written yet are more than [`GROUP_BYTES_MAX`] which other servers are
+    /// to agree on.
+    pub fn add_or_wait(&mut self, bytes: u64, purpose: Purpose) -> Result<(), Admission> {
+        self.add_within(if self.log.is_shared() { GROUP_BYTES_MAX } else { u64::MAX }, bytes, purpose)
+    }
+
+    fn add_within(&mut self, max: u64, bytes: u64, purpose: Purpose) -> Result<(), Admission> {
         let log = self.log;
         let _changing = log.room.changing.lock();
         if !log.is_open() {
             return Err(Admission::Failed);
         }
         let reserved = log.room.reserved.load(Ordering::Relaxed);
+        if self.bytes + bytes > max {
+            return Err(Admission::Full);
+        }
+        if log.tail() - log.written() + reserved + bytes > max {
+            return Err(Admission::Busy);
+        }
         if !log.has_room_up_to(log.tail() + reserved + bytes, purpose) {
             return Err(Admission::Full);
         }

@@ -58,7 +58,8 @@ pub use format::{
 pub use holdfast_heap::{HomeMethod, HomeStats};
 pub use holdfast_io::{Durability, Error as OpenError, FolderUse, Further, Io, RealIo, SimIo};
 pub use holdfast_log::{
-    Admission, Appendfsync, Groups, Limit, Log, LogStats, Lsn, Purpose, Replayed, SMALL_BYTES,
+    Admission, Appendfsync, GROUP_BYTES_MAX, Groups, Limit, Log, LogStats, Lsn, Purpose, Replayed,
+    SMALL_BYTES,
 };
 pub use maintenance::{
     backup::{BackupState, Begin, Lease},

@@ -4,6 +4,7 @@ use crate::{
     Message,
     code::{Decoder, Encoder},
 };
+use bytes::Bytes;
 
 /// What one replica sends to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +22,7 @@ impl Envelope {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
         self.encode_to(&mut out);
-        out.0
+        out.into_bytes()
     }
 
     /// Puts its bytes behind others.
@@ -29,11 +30,11 @@ impl Envelope {
         out.u64(self.stamp).u64(self.echo).nested(|out| self.message.encode_to(out));
     }
 
-    /// An envelope of these bytes; `None`: they are none.
-    pub fn decode(bytes: &[u8]) -> Option<Envelope> {
+    /// An envelope of these bytes, which are a part of `whole`, and that is kept as long as what the envelope brings; `None`: they are none.
+    pub fn decode(bytes: &[u8], whole: &Bytes) -> Option<Envelope> {
         let mut bytes = Decoder(bytes);
         let (stamp, echo) = (bytes.u64().ok()?, bytes.u64().ok()?);
-        let message = Message::decode(bytes.bytes().ok()?)?;
+        let message = Message::decode_part(bytes.bytes().ok()?, whole)?;
         bytes.end().ok().map(|()| Envelope { stamp, echo, message })
     }
 }

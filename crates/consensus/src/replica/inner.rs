@@ -1,6 +1,6 @@
 //! What a replica does with ticks, messages and what is appended, under its lock.
 
-use super::{Envelope, ReadLog};
+use super::{BYTES_PER_SECOND, ENTRY_BYTES_MAX, Envelope, IN_FLIGHT, ReadLog, TURN_BYTES, WINDOW_BYTES};
 use crate::{
     MemberId, Message,
     engine::{ELECTION_TICKS, Patience, Sense},
@@ -10,7 +10,7 @@ use crate::{
 use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Log, Lsn};
 use raft::{
-    CAMPAIGN_TRANSFER, RawNode, StateRole,
+    CAMPAIGN_TRANSFER, Progress, ProgressState, RawNode, StateRole,
     eraftpb::{Entry, EntryType, MessageType},
 };
 use std::{
@@ -66,6 +66,17 @@ pub(super) fn deposed() -> Error {
     Error::Unusable("this server leads no more".into())
 }
 
+/// Bytes of log that another replica was sent and has not answered; of the message by which a leader finds out what it has, those of one entry.
+fn in_flight(entries: &Entries, progress: &Progress) -> u64 {
+    let end_of = |index: u64| entries.end_of(index).unwrap_or_default();
+    let next = progress.next_idx;
+    match progress.state {
+        ProgressState::Replicate => end_of(next - 1) - end_of(progress.matched),
+        ProgressState::Probe if progress.paused => end_of(next).saturating_sub(end_of(next - 1)),
+        _ => 0,
+    }
+}
+
 impl Inner {
     pub(super) fn log(&self) -> Option<Arc<Log>> {
         self.raft.store().log.clone()
@@ -105,8 +116,11 @@ impl Inner {
             *known = echo.max(*known);
         }
         self.choose_how_to_tell();
+        self.limit_in_flight();
+        self.raft.store().allow(TURN_BYTES);
         // The error says that it is of no use now.
         let _ = self.raft.step(message.0);
+        self.raft.store().allow(u64::MAX);
         self.draw_patience();
         let is_sign_of_life = matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat);
         if is_sign_of_life && (term, from) == (self.raft.raft.term, self.raft.raft.leader_id) {
@@ -120,6 +134,42 @@ impl Inner {
     fn choose_how_to_tell(&mut self) {
         let has_more = self.log().is_some_and(|log| log.tail() > self.raft.store().end());
         self.raft.skip_bcast_commit(self.leads() && has_more);
+    }
+
+    /// As leader, takes those for alive who have been sent so much that they may still be at it.
+    pub(super) fn wait_for_long_ones(&mut self) {
+        if !self.leads() {
+            return;
+        }
+        let now = self.io.monotonic_us();
+        let Inner { raft, echoed, leads_since, .. } = self;
+        let prs = raft.raft.prs();
+        let is_at_it = |(id, progress): &(&MemberId, &Progress)| {
+            let heard = echoed.get(id).copied().unwrap_or_default().max(*leads_since);
+            let silent_us = now.saturating_sub(heard);
+            silent_us < in_flight(raft.store(), progress) * 1_000_000 / BYTES_PER_SECOND
+        };
+        let at_it: Vec<_> = prs.iter().filter(is_at_it).map(|(id, _)| *id).collect();
+        for id in at_it {
+            if let Some(progress) = raft.raft.mut_prs().get_mut(id) {
+                progress.recent_active = true;
+            }
+        }
+    }
+
+    /// As leader, has those wait who are sent much that they have not answered. Each sign of life lets one more message go, by which they notice
+    /// that one before it was lost.
+    fn limit_in_flight(&mut self) {
+        if !self.leads() {
+            return;
+        }
+        let entries = self.raft.store();
+        let limit = |(&id, progress): (&MemberId, &Progress)| {
+            let is_full = in_flight(entries, progress) >= WINDOW_BYTES;
+            (id, if is_full { progress.ins.count().max(1) } else { IN_FLIGHT })
+        };
+        let limits: Vec<_> = self.raft.raft.prs().iter().map(limit).collect();
+        limits.into_iter().for_each(|(id, limit)| self.raft.raft.adjust_max_inflight_msgs(id, limit));
     }
 
     /// Whether the log can take what a message brings, and that is what it was.
@@ -241,10 +291,14 @@ impl Inner {
     pub(super) fn begin(&mut self, batches: Vec<u8>, end: Lsn) -> Result<()> {
         let seal = self.raft.store().next_seal(self.raft.raft.term);
         let members = std::mem::take(&mut self.sealed);
+        if batches.len() > ENTRY_BYTES_MAX {
+            return Err(Error::Unusable("what was written at once is too much to be agreed on".into()));
+        }
         let start = end - batches.len() as u64 - seal_len(members.len());
         if !self.leads() || start != self.raft.store().end() {
             return Err(deposed());
         }
+        self.limit_in_flight();
         self.raft.propose(members, batches).map_err(|_| deposed())?;
         let mut ready = self.raft.ready();
         let Ok([entry]) = <[Entry; 1]>::try_from(ready.take_entries()) else { return Err(deposed()) };

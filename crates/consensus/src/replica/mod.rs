@@ -37,6 +37,15 @@ const MESSAGE_BYTES: u64 = 1 << 20;
 const HAND_OVER_LOOK: Duration = Duration::from_millis(1);
 /// Messages with entries that one replica is sent before it has answered.
 const IN_FLIGHT: usize = 256;
+/// Bytes of log that one replica is sent before it has answered, and what is read for one answer.
+const WINDOW_BYTES: u64 = 16 << 20;
+/// Bytes of entries that are read for one answer, and one more message: the leader's lock is held meanwhile.
+const TURN_BYTES: u64 = 4 << 20;
+
+/// Bytes of an entry at most: a message holds it, and the lengths in that have 32 bits.
+pub const ENTRY_BYTES_MAX: usize = 1 << 30;
+/// How many bytes a second a replica takes and stores at least, before the leader counts it as one that does not answer.
+const BYTES_PER_SECOND: u64 = 16 << 20;
 
 /// Reads a replica's log, to be opened in a term, of which everything below an LSN is agreed on.
 pub type ReadLog = Box<dyn Fn(u32, Lsn, EachBatch) -> Result<Replayed> + Send + Sync>;
@@ -156,12 +165,18 @@ impl Replica {
         self.with(|inner| {
             inner.ticks += 1;
             inner.decided_before = inner.decided;
+            inner.wait_for_long_ones();
             inner.raft.tick();
             if inner.hands_over && inner.raft.raft.lead_transferee.is_none() {
                 inner.state = State::Deposed;
             }
             inner.draw_patience();
         })
+    }
+
+    /// A part of a long message has come: who sends it need say nothing else, though none of it says who leads.
+    pub fn is_being_sent(&self) {
+        self.inner.lock().raft.raft.election_elapsed = 0;
     }
 
     /// Another replica has sent something.

@@ -4,12 +4,17 @@ use crate::{
     seeds::{Rng, with_seeds},
     world::{World, all, key, options, value, write_of},
 };
+use bytes::Bytes;
 use holdfast_consensus::{Envelope, MemberId, Role, code::Encoder};
 use holdfast_io::Error;
 use holdfast_store::Store;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// A leader that is cut off answers reads until its lease ends, and not longer: though the one that could tell of another leader was just
@@ -97,8 +102,9 @@ fn who_has_less_than_it_has_acknowledged_says_so() {
         bytes.u8(6).u64(other).u64(leader).u64(replica.term()).u64(0).u64(0).u64(1 << 40).u64(0);
         bytes.u8(0).u64(0).u64(0).u64(0).bytes(&[]).u8(0).u32(0);
         let mut envelope = Encoder::default();
-        envelope.u64(0).u64(0).bytes(&bytes.0);
-        let stepped = replica.step(Envelope::decode(&envelope.0).expect("the form of one"));
+        envelope.u64(0).u64(0).bytes(&bytes.into_bytes());
+        let envelope = Bytes::from(envelope.into_bytes());
+        let stepped = replica.step(Envelope::decode(&envelope, &envelope).expect("the form of one"));
         assert!(matches!(stepped, Err(Error::Corrupt { .. })), "{stepped:?}");
     });
 }
@@ -255,5 +261,144 @@ fn others_hear_at_once_or_with_the_next_entry_what_is_decided() {
         assert!(store.log().commit_once().expect("a sound medium"));
         exchange();
         assert_eq!(known(third), ids.len());
+    });
+}
+
+/// A replica that does not answer is sent so much and no more, and one that is back gets what it lacks a little at a time.
+#[test]
+fn who_is_behind_is_sent_a_little_at_a_time() {
+    const VALUE: usize = 512 << 10;
+    const WINDOW: usize = 16 << 20;
+    const TURN: usize = 4 << 20;
+    // Of a message, beside what was meant.
+    const MESSAGE: usize = 2 << 20;
+    with_seeds(4, |seed| {
+        let mut world = World::new(seed);
+        world.has_trouble = false;
+        assert!(world.until(|world| world.leader().is_some()));
+        (0..100).for_each(|_| world.step());
+        let ids = world.ids();
+        world.only_reads = ids.iter().copied().collect();
+        (0..100).for_each(|_| world.step());
+        let leader = world.leader().expect("nobody makes trouble");
+        let away = ids.iter().copied().find(|id| *id != leader).expect("another one");
+        let replica = |id: &MemberId| world.servers[id].up.as_ref().expect("it runs").replica.clone();
+        let store = world.servers[&leader].up.as_ref().and_then(|up| up.store.clone()).expect("it leads");
+        let waiting = RefCell::new(VecDeque::new());
+        let take = |id: &MemberId| {
+            let (late, other): (Vec<_>, Vec<_>) =
+                replica(id).take_messages().into_iter().partition(|envelope| envelope.message.to() == away);
+            waiting.borrow_mut().extend(late.into_iter().map(|envelope| Bytes::from(envelope.encode())));
+            other
+        };
+        // All but the one that is away. Nobody's time goes on.
+        let exchange = || {
+            loop {
+                let envelopes: Vec<_> = ids.iter().filter(|id| **id != away).flat_map(take).collect();
+                if envelopes.is_empty() {
+                    return;
+                }
+                for envelope in envelopes {
+                    replica(&envelope.message.to()).step(envelope).expect("sound media");
+                }
+            }
+        };
+        let bytes = || waiting.borrow().iter().map(Bytes::len).sum::<usize>();
+        let write = |number: u64| {
+            let set = store.run(&[&key(99)], |_, writes| {
+                writes.set(0, &key(99), value(number, VALUE));
+                Ok(())
+            });
+            set.expect("room");
+            assert!(store.log().commit_once().expect("a sound medium"));
+            exchange();
+        };
+        exchange();
+        for number in 0..64 {
+            write(number);
+        }
+        assert_eq!(replica(&leader).extent().1, store.log().tail(), "the others are enough");
+        assert!((WINDOW..WINDOW + MESSAGE).contains(&bytes()), "{} bytes are on their way", bytes());
+
+        // All that was under way is lost, and nobody says so.
+        waiting.borrow_mut().clear();
+        for _ in 0..10 {
+            replica(&leader).tick().expect("a sound medium");
+            exchange();
+        }
+        assert!(bytes() > 0, "signs of life");
+        let mut turns = 0;
+        while replica(&away).extent() != replica(&leader).extent() {
+            let Some(message) = waiting.borrow_mut().pop_front() else {
+                // Everything that was sent has arrived.
+                replica(&leader).tick().expect("a sound medium");
+                exchange();
+                continue;
+            };
+            replica(&away)
+                .step(Envelope::decode(&message, &message).expect("it was encoded"))
+                .expect("sound media");
+            for answer in replica(&away).take_messages() {
+                let before = bytes();
+                replica(&answer.message.to()).step(answer).expect("sound media");
+                exchange();
+                let sent = bytes() - before;
+                assert!(sent < TURN + MESSAGE, "{sent} bytes at once");
+                assert!(bytes() < WINDOW + TURN + MESSAGE, "{} bytes are on their way", bytes());
+            }
+            turns += 1;
+            assert!(turns < 10_000, "it does not get all");
+        }
+    });
+}
+
+/// A leader that has sent so much that it takes time waits for answers, but not for ever; who gets much wants no other leader meanwhile.
+#[test]
+fn what_is_long_deposes_nobody() {
+    // All of them take three seconds at the least rate that counts.
+    const VALUE: usize = 4 << 20;
+    const VALUES: u64 = 12;
+    with_seeds(4, |seed| {
+        let mut world = World::new(seed);
+        world.has_trouble = false;
+        assert!(world.until(|world| world.leader().is_some()));
+        (0..100).for_each(|_| world.step());
+        let ids = world.ids();
+        world.only_reads = ids.iter().copied().collect();
+        (0..100).for_each(|_| world.step());
+        let leader = world.leader().expect("nobody makes trouble");
+        let others: Vec<MemberId> = ids.into_iter().filter(|id| *id != leader).collect();
+        let replica =
+            |world: &World, id: MemberId| world.servers[&id].up.as_ref().expect("it runs").replica.clone();
+        let store = world.servers[&leader].up.as_ref().and_then(|up| up.store.clone()).expect("it leads");
+        for number in 1..=VALUES {
+            let set = store.run(&[&key(99)], |_, writes| {
+                writes.set(0, &key(99), value(number, VALUE));
+                Ok(())
+            });
+            set.expect("room");
+        }
+        store.log().commit_once().expect("a sound medium");
+        drop(store);
+        let term = replica(&world, leader).term();
+        // Nothing else arrives: of a second, parts come in nine tenths.
+        for step in 0..125 {
+            world.network.clear();
+            if step % 50 < 45 {
+                others.iter().for_each(|id| replica(&world, *id).is_being_sent());
+            }
+            world.step();
+        }
+        let leads = |world: &World| {
+            let up = world.servers[&leader].up.as_ref();
+            up.is_some_and(|up| !up.replica.is_deposed() && up.replica.role() == Role::Leader)
+        };
+        assert!(leads(&world), "it has waited for two and a half seconds");
+        assert!(others.iter().all(|id| replica(&world, *id).term() == term), "they wait, too");
+        for _ in 0..150 {
+            world.network.clear();
+            world.step();
+        }
+        assert!(!leads(&world), "they are gone");
     });
 }

@@ -1,6 +1,7 @@
 //! The servers, what befalls them, and what must hold in each step.
 
 use crate::seeds::Rng;
+use bytes::Bytes;
 use holdfast_consensus::{
     Change, EachBatch, Envelope, Extract, MEMBERS_MAX, MemberId, Members, Peer, Replica, Role,
 };
@@ -103,7 +104,7 @@ pub struct World {
     pub rng: Rng,
     pub servers: BTreeMap<MemberId, Server>,
     /// Messages under way, with the step in which they arrive.
-    pub network: Vec<(u64, MemberId, MemberId, Vec<u8>)>,
+    pub network: Vec<(u64, MemberId, MemberId, Bytes)>,
     pub copies: Vec<Copy>,
     pub parted: BTreeSet<(MemberId, MemberId)>,
     /// Whose messages to whom take a second longer, or more.
@@ -670,7 +671,7 @@ impl World {
                 let late = if self.has_trouble && self.rng.chance(10) { 80 } else { 4 };
                 let least = if self.slow.contains(&(id, to)) { 50 } else { 0 };
                 let arrives = self.now + least + self.rng.below(late);
-                self.network.push((arrives, id, to, envelope.encode()));
+                self.network.push((arrives, id, to, envelope.encode().into()));
             }
         }
     }
@@ -683,7 +684,7 @@ impl World {
             .partition(|(at, _, to, _)| due(*at, &self.servers[to]));
         self.network = later;
         for (_, _, to, bytes) in due {
-            let envelope = Envelope::decode(&bytes).expect("it was encoded");
+            let envelope = Envelope::decode(&bytes, &bytes).expect("it was encoded");
             // What was under way when they were parted arrives.
             if self.servers[&to].up.is_some() {
                 let before = self.servers[&to].up.as_ref().unwrap().replica.extent().0;

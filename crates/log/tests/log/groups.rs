@@ -7,7 +7,10 @@ use std::{
 
 use crate::fixture::{Rng, SEGMENT_PAYLOAD, any_machine, open, options, payload, replay, seeds};
 use holdfast_io::{Error, Result, SimIo};
-use holdfast_log::{Admission, FIRST_LSN, Groups, Log, LogOptions, Lsn, SEAL, batch_len};
+use holdfast_log::{
+    Admission, FIRST_LSN, GROUP_BYTES_MAX, Groups, Log, LogOptions, Lsn, Purpose, Reservation, SEAL,
+    batch_len,
+};
 use parking_lot::Mutex;
 
 /// Keeps what it is told.
@@ -288,4 +291,33 @@ fn what_is_cut_off_never_comes_back() {
         assert!(batches[kept..].iter().map(|(_, payload)| payload).eq(&new), "seed {seed}");
         drop(log);
     }
+}
+
+#[test]
+fn no_group_gets_longer_than_others_agree_on() {
+    const MIB: u64 = 1 << 20;
+    let (told, io) = (Arc::new(Told::default()), any_machine(1));
+    let shared = LogOptions { max_segments: 1 << 20, ..follower() };
+    let log = Log::create(Arc::new(io.clone()), shared).expect("a new log");
+    lead(&log, 1, &told);
+    let [mut first, mut second] = [(); 2].map(|()| Reservation::new(&log));
+    assert_eq!(first.add_or_wait(GROUP_BYTES_MAX - MIB, Purpose::Write), Ok(()));
+    assert_eq!(second.add_or_wait(2 * MIB, Purpose::Write), Err(Admission::Busy));
+    assert_eq!(second.add(2 * MIB, Purpose::Finish), Ok(()), "it cannot wait");
+    assert_eq!(first.add_or_wait(2 * MIB, Purpose::Write), Err(Admission::Full), "no group has that");
+    second.release(u64::MAX);
+    assert_eq!(second.add_or_wait(MIB, Purpose::Write), Ok(()));
+    drop((first, second));
+
+    // What is appended and not written counts.
+    log.append(&vec![1; 1 << 20]);
+    let mut third = Reservation::new(&log);
+    assert_eq!(third.add_or_wait(GROUP_BYTES_MAX - MIB, Purpose::Write), Err(Admission::Busy));
+    assert!(log.commit_once().expect("a sound medium"));
+    assert_eq!(third.add_or_wait(GROUP_BYTES_MAX - MIB, Purpose::Write), Ok(()));
+
+    let alone = Log::create(Arc::new(any_machine(2)), LogOptions { max_segments: 1 << 20, ..options() });
+    let alone = alone.expect("a new log");
+    let mut all = Reservation::new(&alone);
+    assert_eq!(all.add_or_wait(2 * GROUP_BYTES_MAX, Purpose::Write), Ok(()), "nobody need agree");
 }

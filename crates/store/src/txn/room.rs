@@ -184,7 +184,10 @@ impl Txn<'_> {
         }
         let more = batch_len(wanted) - allowance.reservation.bytes();
         let purpose = if has_changed { allowance.purpose_to_finish() } else { allowance.purpose };
-        allowance.reservation.add(more, purpose).map_err(|refusal| {
+        let reservation = &mut allowance.reservation;
+        let added =
+            if may_wait { reservation.add_or_wait(more, purpose) } else { reservation.add(more, purpose) };
+        added.map_err(|refusal| {
             let refusal = if may_wait { engine.judge(refusal, more) } else { refusal };
             Error::NotAdmitted(refusal)
         })?;
