@@ -150,26 +150,30 @@ fn set_all(call: &Call) -> Result<(), Stop> {
     }
 
     // All or nothing: what was set before a failure is put back.
-    let config = &call.server().config;
+    let (server, config) = (call.server(), &call.server().config);
     let old: Vec<Value> = opts.iter().map(|&opt| config.load(opt)).collect();
-    let result = pairs.iter().zip(&opts).try_for_each(|((name, value), &opt)| {
-        set_one(call.server(), opt, value).map_err(|what| failed(&name.to_ascii_lowercase(), &what))
-    });
-    let result = result.and_then(|()| {
-        pairs.iter().zip(&opts).try_for_each(|((name, _), &opt)| {
-            apply(call.server(), opt).map_err(|what| failed(&name.to_ascii_lowercase(), &what))
-        })
-    });
-    if let Err(error) = result {
-        for (&opt, value) in opts.iter().zip(old) {
-            config.store(opt, value);
-            if let Err(what) = apply(call.server(), opt) {
+    let put_back = || opts.iter().zip(old).for_each(|(&opt, value)| config.store(opt, value));
+    let failed = |nth: usize, what: String| failed(&pairs[nth].0.to_ascii_lowercase(), &what);
+    for (nth, &opt) in opts.iter().enumerate() {
+        if let Err(what) = set_one(server, opt, pairs[nth].1) {
+            put_back();
+            return Err(failed(nth, what));
+        }
+    }
+    // The password last, which cannot fail: the default user may have others by now than the option says, which are not put back.
+    let (passwords, others): (Vec<usize>, Vec<usize>) =
+        (0..opts.len()).partition(|&nth| opts[nth] == Opt::RequirePass);
+    for (place, &nth) in others.iter().enumerate() {
+        let Err(what) = apply(server, opts[nth]) else { continue };
+        put_back();
+        for opt in others[..=place].iter().map(|&nth| opts[nth]) {
+            if let Err(what) = apply(server, opt) {
                 log!(Warning, "cannot go back to the old value of {}: {what}", opt.spec().name);
             }
         }
-        return Err(error);
+        return Err(failed(nth, what));
     }
-    Ok(())
+    passwords.into_iter().try_for_each(|nth| apply(server, opts[nth]).map_err(|what| failed(nth, what)))
 }
 
 fn set_one(server: &Server, opt: Opt, value: &[u8]) -> Result<(), String> {

@@ -217,6 +217,23 @@ fn the_default_user_has_the_password_of_requirepass() {
 }
 
 #[test]
+fn what_is_refused_leaves_the_default_user_its_passwords() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    let (_other, port) = Server::start_with_port(&[]);
+    client.run_script("acl setuser default resetpass >given => +OK");
+    for refused in ["requirepass asked maxmemory much", &format!("requirepass asked port {port}")] {
+        let reply = client.call(&format!("config set {refused}"));
+        assert!(is_error(&reply, "ERR CONFIG SET failed"), "{refused}: {reply:?}");
+        assert!(is_error(&server.client().call("ping"), "NOAUTH"), "{refused}");
+        assert_eq!(server.client().call("auth given"), ok(), "{refused}");
+        assert_eq!(show(&client.call("config get requirepass")), "[requirepass ]");
+    }
+    assert_eq!(client.call("config set requirepass asked maxmemory 0"), ok());
+    assert_eq!(server.client().call("auth asked"), ok());
+}
+
+#[test]
 fn passwords_are_not_shown() {
     let server = Server::start(&["--slowlog-log-slower-than", "0"]);
     let mut client = server.client();
