@@ -3,7 +3,9 @@
 use std::{
     fs, io,
     os::unix::fs::{FileExt, MetadataExt},
+    panic,
     path::Path,
+    sync::{Mutex, Once, PoisonError},
     thread,
 };
 
@@ -16,6 +18,7 @@ pub struct Folder(TempDir);
 impl Folder {
     /// Makes one.
     pub fn new() -> Folder {
+        note_panics();
         // Not in the build folder: the path of a socket must be short.
         Folder(TempDir::with_prefix("holdfast-").expect("a new folder"))
     }
@@ -89,7 +92,22 @@ impl Drop for Folder {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.disable_cleanup(true);
-            eprintln!("the data is left in {}", self.path().display());
+            let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+            eprintln!("the data is left in {}; until now have failed:\n{panics}", self.path().display());
         }
     }
+}
+
+/// What has failed in this process: of a long output only the end may be kept, which is behind the traces of calls.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let show = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(info.to_string());
+            show(info);
+        }));
+    });
 }
