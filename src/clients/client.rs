@@ -225,6 +225,11 @@ impl Client {
         self.net_output.add(bytes as u64);
     }
 
+    /// Bytes that were sent to it.
+    pub fn output_bytes(&self) -> u64 {
+        self.net_output.get()
+    }
+
     /// Counts a command.
     pub fn count_command(&self) {
         self.commands.add(1);
@@ -429,7 +434,7 @@ impl Client {
             text(&names.lib_name),
             text(&names.lib_ver),
             self.net_input.get(),
-            self.net_output.get(),
+            self.output_bytes(),
             self.commands.get(),
         )
         .expect("writing to a string cannot fail");

@@ -7,6 +7,7 @@ use crate::{
     push::queue::PushMessage,
     server::{limits::OutputLimit, mailbox::Wake},
 };
+use holdfast_io::Moment;
 use std::{
     cell::{Cell, RefCell},
     sync::Arc,
@@ -25,6 +26,10 @@ pub struct Handle {
     /// Whether that has waited for other clients, as blocking commands do.
     pub(super) has_waited: Cell<bool>,
     pub(super) pending: Cell<usize>,
+    /// Whether what is pending waits for the log, and not for the client to take it.
+    pub(super) waits_for_log: Cell<bool>,
+    /// Bytes that were sent until the last tick that found some pending.
+    sent: Cell<u64>,
     /// Slots have become another node's whose channels the client is subscribed to.
     pub(super) leaves_shards: Cell<bool>,
     /// Out-of-band messages that are not yet among the output.
@@ -51,6 +56,8 @@ impl Handle {
             has_waited: Cell::new(false),
             leaves_shards: Cell::new(false),
             pending: Cell::new(0),
+            waits_for_log: Cell::new(false),
+            sent: Cell::new(0),
             pushed: RefCell::default(),
             pushed_lsn: Cell::new(0),
             overrun: Cell::new(false),
@@ -117,10 +124,15 @@ impl Handle {
         self.wake();
     }
 
-    /// Once a second: closes the connection if it was silent for `timeout` and is not there to listen, and lets it look at its output.
+    /// Once a second: closes the connection if it was silent for `timeout`, also takes nothing of what it is sent, and is not there to
+    /// listen; and lets it look at its output.
     pub fn tick(&self, timeout: Duration) {
+        let sent = self.client.output_bytes();
+        if self.pending.get() > 0 && self.sent.replace(sent) != sent {
+            self.client.touch(Moment::now());
+        }
         let listens = self.client.is_subscribed() || self.client.has_flag(flag::MONITOR | flag::PRIMARY);
-        let is_waited_for = self.in_progress.get() || self.pending.get() > 0 || listens;
+        let is_waited_for = self.in_progress.get() || self.waits_for_log.get() || listens;
         if !timeout.is_zero() && !is_waited_for && self.client.idle() > timeout {
             log!(Verbose, "closing idle client {}", self.client.addr);
             self.kill();

@@ -89,6 +89,11 @@ impl Output {
         }
     }
 
+    /// Whether what is to be sent next is not durable.
+    pub fn waits_for_log(&self, durability: &DurabilityQueue) -> bool {
+        self.sent < self.sealed.len() && self.is_queued && !durability.is_decided(self.sealed_lsn)
+    }
+
     /// All that is not sent; the log is durable.
     pub fn into_pending(mut self) -> Vec<u8> {
         self.sealed.drain(..self.sent);

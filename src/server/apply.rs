@@ -131,7 +131,9 @@ fn limit_client_memory(server: &Server) -> Result<(), String> {
         }
         None => text.parse().map_err(|_| "not a number")?,
     };
-    server.clients.limit_memory(max);
+    // What one connection takes that does nothing unusual, many times over.
+    const LEAST: usize = 128 << 10;
+    server.clients.limit_memory(if max == 0 { 0 } else { max.max(LEAST) });
     server.evict_clients();
     Ok(())
 }

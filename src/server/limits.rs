@@ -42,7 +42,8 @@ impl OutputLimit {
     pub fn exceeds_soft(&self, bytes: usize) -> Option<Duration> {
         let soft = self.soft.load(Relaxed);
         let seconds = self.soft_seconds.load(Relaxed);
-        (soft > 0 && seconds > 0 && bytes as i64 >= soft).then(|| Duration::from_secs(seconds as u64))
+        // As with Redis, which looks twice, a second apart at least.
+        (soft > 0 && bytes as i64 >= soft).then(|| Duration::from_secs(seconds.max(1) as u64))
     }
 }
 

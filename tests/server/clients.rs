@@ -190,4 +190,10 @@ fn the_memory_of_all_clients_is_limited() {
         assert_eq!(admin.call(&format!("config set maxmemory-clients {value}")), ok());
         assert_eq!(show(&admin.call("config get maxmemory-clients")), format!("[maxmemory-clients {shown}]"));
     }
+    // With a mistyped limit the server can still be told another one.
+    let server = Server::start(&["--maxmemory-clients", "1"]);
+    let mut client = server.client();
+    client.call("ping");
+    thread::sleep(Duration::from_millis(1200));
+    assert_eq!(client.call("config set maxmemory-clients 0"), ok());
 }

@@ -548,6 +548,25 @@ fn idle_clients_time_out() {
 }
 
 #[test]
+fn who_takes_nothing_is_idle_and_who_takes_little_is_not() {
+    let server = Server::start(&["--timeout", "1"]);
+    let value = "v".repeat(4 << 20);
+    server.client().call_args(&["set", "key", &value]);
+    let [mut gone, mut slow] = [(); 2].map(|()| server.client());
+    gone.call("client setname gone");
+    slow.call("client setname slow");
+    gone.send(&b"GET key\r\n".repeat(5));
+    slow.send(&b"GET key\r\n".repeat(5));
+    let is_there = |name: &str| text(&server.client().call("client list")).contains(&format!("name={name} "));
+    for _ in 0..5 {
+        thread::sleep(Duration::from_millis(700));
+        assert_eq!(slow.reply().as_bytes().map(<[u8]>::len), Some(value.len()));
+    }
+    assert!(!is_there("gone"), "{}", server.log());
+    assert_eq!(slow.call("ping"), Reply::Simple(b"PONG".to_vec()));
+}
+
+#[test]
 fn many_idle_clients_cost_little() {
     let server = Server::start(&["--maxclients", "2000"]);
     let mut first = server.client();

@@ -262,6 +262,23 @@ fn who_does_not_read_messages_is_disconnected_and_holds_up_nobody() {
     thread::sleep(Duration::from_millis(200));
     assert_eq!(publisher.call("publish e x"), Reply::Int(1));
     wait_until(|| "it is closed".into(), || publisher.call("publish e x") == Reply::Int(0));
+
+    // No time is a second. What it holds until then is shown.
+    assert_eq!(
+        publisher.call_args(&["config", "set", "client-output-buffer-limit", "pubsub 0 100kb 0"]),
+        ok()
+    );
+    let mut slow = server.client();
+    slow.call("client setname slow");
+    slow.call("subscribe f");
+    assert_eq!(publisher.call_args(&["publish", "f", &huge]), Reply::Int(1));
+    let held = || {
+        let list = text(&server.client().call("client list"));
+        let line = list.lines().find(|line| line.contains("name=slow")).map(str::to_owned);
+        line.and_then(|line| line.split(" tot-mem=").nth(1)?.split(' ').next()?.parse::<usize>().ok())
+    };
+    wait_until(|| format!("all is counted: {:?}", held()), || held().is_none_or(|held| held > 1 << 20));
+    wait_until(|| "it is closed".into(), || publisher.call("publish f x") == Reply::Int(0));
 }
 
 #[test]

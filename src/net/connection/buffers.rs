@@ -55,10 +55,9 @@ impl Connection {
         }
         let pending = self.output.pending();
         self.handle.pending.set(pending);
+        self.handle.waits_for_log.set(pending > 0 && self.output.waits_for_log(&self.shared.durability));
         self.handle.client.publish_output(pending);
-        if self.shared.worker.server.clients.is_memory_limited() {
-            self.account();
-        }
+        self.account();
         if self.is_over_output_limit(pending) {
             return Poll::Ready(Err(Closed::OutputLimit));
         }
@@ -167,7 +166,7 @@ impl Connection {
         size_of::<Self>() + buffers + self.parser.memory() + queued
     }
 
-    /// Sees to it that the memory of all clients stays within its limit, when that of this one has grown.
+    /// Shows others what it holds, when that has grown, and sees to it that all clients stay within their limit.
     fn account(&mut self) {
         /// Growth that is worth adding up what all clients take.
         const STEP: usize = 64 << 10;
@@ -175,7 +174,10 @@ impl Connection {
         if memory > self.accounted + STEP {
             self.accounted = memory;
             self.publish_buffers();
-            self.shared.worker.server.evict_clients();
+            let server = &self.shared.worker.server;
+            if server.clients.is_memory_limited() {
+                server.evict_clients();
+            }
         } else if memory < self.accounted {
             self.accounted = memory;
             self.publish_buffers();
