@@ -209,6 +209,10 @@ impl Listeners {
     pub async fn accept(&mut self, server: &Server) -> io::Result<()> {
         let mut registered = register(&self.tcp)?;
         let mut requests = server.acceptor.begin();
+        // While nobody accepted, another address may have been asked for.
+        if let Err(what) = self.move_to(Addresses::of(&server.config), &mut registered, server) {
+            log!(Warning, "{what}");
+        }
         let unix_listener = self.unix.as_ref().map(UnixSocket::register).transpose()?;
         let mut next_worker = 0;
         std::future::poll_fn::<(), _>(|cx| {

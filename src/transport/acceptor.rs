@@ -22,7 +22,7 @@ impl Acceptor {
     pub fn follow(&self) -> Result<(), String> {
         let Some(acceptor) = self.0.lock().expect("no holder panics").clone() else { return Ok(()) };
         let (answer, answered) = mpsc::sync_channel(1);
-        // Who accepts no more is about to end.
+        // Who accepts no more is about to end, or looks at the options when it accepts again.
         if acceptor.send(answer).is_err() {
             return Ok(());
         }

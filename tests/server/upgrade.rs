@@ -2,14 +2,15 @@
 //! midst of it leaves one that serves, or all that was acknowledged.
 
 use crate::harness::{
-    Client, EndOnDrop, Folder, Rng, Server, array, assert_sound, bulk, bulks, number, ok, seed, text,
-    wait_until,
+    Client, EndOnDrop, Folder, Rng, Server, array, assert_sound, bulk, bulks, free_port, number, ok, seed,
+    text, wait_until,
 };
 use holdfast_resp::{Reply, write_command};
 use std::{
     collections::BTreeSet,
     fs,
-    os::unix::fs::PermissionsExt,
+    net::TcpStream,
+    os::unix::fs::{PermissionsExt, symlink},
     process::Command,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
@@ -366,6 +367,42 @@ fn the_server_goes_on_if_another_one_cannot_take_over() {
     assert_eq!(dynasty.pid(), dynasty.first.pid());
     dynasty.upgrade();
     assert_eq!(client.call("GET key"), bulk("value"));
+    dynasty.end();
+}
+
+/// The program is asked for by the name by which it was started, to which an upgrade may have given another program.
+#[test]
+fn a_link_leads_to_the_new_program() {
+    let folder = Folder::new();
+    let (pid_file, link) = (folder.join("pid"), folder.join("current"));
+    let programs = ["old", "new"].map(|name| folder.join(name));
+    for program in &programs {
+        fs::copy(env!("CARGO_BIN_EXE_holdfast"), program).expect("a copy of the program");
+    }
+    symlink(&programs[0], &link).expect("a link");
+    let script = format!("shift; exec {link} \"$@\"");
+    let first = Server::start_by_sh(&script, folder, &["--pidfile", &pid_file]).expect("it serves");
+    let dynasty = Dynasty::of(first, pid_file);
+    fs::remove_file(&link).expect("it was there");
+    symlink(&programs[1], &link).expect("a link");
+    dynasty.upgrade();
+    let serves = fs::read_link(format!("/proc/{}/exe", dynasty.pid())).expect("it runs");
+    assert_eq!(serves.display().to_string(), programs[1]);
+    dynasty.end();
+}
+
+/// Where clients are accepted may change at any moment, also while nobody accepts any.
+#[test]
+fn a_port_that_is_set_while_another_process_starts_is_listened_at() {
+    let (dynasty, program) = Dynasty::start_replaceable();
+    replace(&program, "start");
+    let mut client = dynasty.client();
+    for _ in 0..3 {
+        let port = free_port();
+        dynasty.signal("USR2");
+        assert_eq!(client.call(&format!("config set port {port}")), ok());
+        wait_until(|| dynasty.first.log(), || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    }
     dynasty.end();
 }
 
