@@ -9,16 +9,13 @@ use crate::{
     session::Session,
 };
 use holdfast_resp::Args;
-use holdfast_store::{Admission, GROUP_BYTES_MAX, Memory, Purpose, Store, redo_max};
+use holdfast_store::{Admission, Memory, Purpose, Store, redo_max};
 use std::{
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 
 const NO_REPLICAS: Stop = Stop::new("NOREPLICAS Not enough good replicas to write.");
-/// Bytes of arguments that a command or a transaction writes at most: a batch of the log has less than 4 GiB, and what is
-/// written besides takes a part of it.
-const WRITE_MAX: usize = 4040 << 20;
 const TOO_MUCH: Stop = Stop::new("ERR a command or transaction cannot write so much at once");
 /// How long a command waits that removes data while too much is on its way to the medium, or any command while too much is on its way
 /// to clients.
@@ -125,15 +122,10 @@ impl Turn<'_> {
     }
 }
 
-/// Refuses what no batch holds, or other servers do not agree on at once.
+/// Refuses what no batch of the log holds.
 #[inline]
 pub fn check_size(bytes: usize, store: &Store) -> Result<(), Stop> {
-    if bytes <= GROUP_BYTES_MAX as usize { Ok(()) } else { check_large(bytes, store) }
-}
-
-#[cold]
-fn check_large(bytes: usize, store: &Store) -> Result<(), Stop> {
-    if bytes > WRITE_MAX || store.log().is_shared() { Err(TOO_MUCH) } else { Ok(()) }
+    if bytes > store.batch_bytes_max() { Err(TOO_MUCH) } else { Ok(()) }
 }
 
 /// Bytes of log that the arguments of a command come to at most.

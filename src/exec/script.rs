@@ -35,7 +35,7 @@ use crate::{
 use holdfast_io::Moment;
 use holdfast_lua::{Host, LogLevel, NewFunction, Ref, Scratch};
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{Cold, GROUP_BYTES_MAX, LockBusy, SMALL_BYTES, Txn, hash_slot};
+use holdfast_store::{Cold, LockBusy, SMALL_BYTES, Txn, hash_slot};
 use std::{
     borrow::Cow,
     process,
@@ -512,13 +512,12 @@ impl Run<'_, '_, '_> {
                 return Err(self.refused(OUT_OF_MEMORY));
             }
             self.turn.check_role(self.session).map_err(text)?;
-            let (redo, store) = (redo_of(args), &self.turn.worker.server.store);
-            check_size(redo, store).map_err(text)?;
-            let batch_max = if store.log().is_shared() { GROUP_BYTES_MAX as usize - redo } else { BATCH_MAX };
-            if self.txn.batch_bytes() > batch_max {
+            if self.txn.batch_bytes() > BATCH_MAX {
                 return Err(TOO_LONG.into());
             }
             // A log that is busy takes it all the same: it cannot be waited for here.
+            let redo = redo_of(args);
+            check_size(redo, &self.turn.worker.server.store).map_err(text)?;
             // What has begun may use room that others may not: it is reserved below.
             if !self.is_let_in || (self.txn.is_clean() && redo > SMALL_BYTES) {
                 self.turn.admit_log(redo, may_grow).map_err(|stop| self.refused(stop))?;

@@ -58,8 +58,7 @@ pub use format::{
 pub use holdfast_heap::{HomeMethod, HomeStats};
 pub use holdfast_io::{Durability, Error as OpenError, FolderUse, Further, Io, RealIo, SimIo};
 pub use holdfast_log::{
-    Admission, Appendfsync, GROUP_BYTES_MAX, Groups, Limit, Log, LogStats, Lsn, Purpose, Replayed,
-    SMALL_BYTES,
+    Admission, Appendfsync, Groups, Limit, Log, LogStats, Lsn, Purpose, Replayed, SMALL_BYTES,
 };
 pub use maintenance::{
     backup::{BackupState, Begin, Lease},

@@ -7,6 +7,7 @@ use crate::{
         eviction::{Eviction, Room},
     },
     partition::budget::Memory,
+    txn::room::batch_bytes_max,
 };
 use holdfast_io::FolderUse;
 use holdfast_log::{Admission, Purpose, batch_len};
@@ -123,6 +124,12 @@ impl Store {
             Admission::Full => self.engine().judge(Admission::Full, batch_len(bytes)),
             admission => admission,
         }
+    }
+
+    /// Bytes that a transaction may write at most.
+    #[inline]
+    pub fn batch_bytes_max(&self) -> usize {
+        batch_bytes_max(self.log())
     }
 
     /// As [`Store::admit`], for what removes data: it may use what is kept back for that.

@@ -17,6 +17,8 @@ pub enum Error {
     /// The log does not take what this would write. Nothing has changed; if it is [`Admission::Busy`], end the transaction and
     /// run again after progress.
     NotAdmitted(Admission),
+    /// No batch of the log holds this, or other servers do not agree on so much at once. Nothing has changed.
+    TooLarge,
     /// The string is not a HyperLogLog.
     NotASketch,
     /// The registers of a HyperLogLog are not what they should be.
@@ -48,6 +50,7 @@ impl fmt::Display for Error {
             Error::Corrupt(why) => why,
             Error::NotAdmitted(Admission::Failed) => "the log has failed, so data cannot be changed",
             Error::NotAdmitted(_) => "the log has no room for this",
+            Error::TooLarge => "a command or transaction cannot write so much at once",
             Error::Full => "command not allowed when used memory > 'maxmemory'.",
             Error::NoDatabase(_) => "there is no such database",
             Error::NotNamed => "the key was not named for the transaction",

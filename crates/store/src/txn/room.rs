@@ -13,10 +13,17 @@ use crate::{
     format::entry_word::Type,
 };
 use holdfast_heap::RoomNeeded;
-use holdfast_log::{Admission, Purpose, SMALL_BYTES, batch_len};
+use holdfast_log::{Admission, GROUP_BYTES_MAX, Log, Purpose, SMALL_BYTES, batch_len};
 
 /// A log that takes so many bytes has room for whatever the commands of a transaction write besides their arguments.
 const SCARCE_BYTES: usize = 64 << 20;
+
+/// Bytes that a transaction may write at most: a batch of the log has less than 4 GiB, of which an encoding that changes takes some; and of a
+/// log that other servers have, too, what they agree on at once.
+pub(crate) fn batch_bytes_max(log: &Log) -> usize {
+    const BATCH_MAX: usize = 4040 << 20;
+    if log.is_shared() { GROUP_BYTES_MAX as usize } else { BATCH_MAX }
+}
 
 /// Elements whose change needs no reservation of its own.
 pub(crate) const FEW_ELEMENTS: u64 = 64;
@@ -181,6 +188,9 @@ impl Txn<'_> {
         let may_wait = allowance.may_wait && !has_changed;
         if may_wait && engine.shared.log.is_busy() {
             return Err(Error::NotAdmitted(Admission::Busy));
+        }
+        if wanted > batch_bytes_max(&engine.shared.log) {
+            return Err(Error::TooLarge);
         }
         let more = batch_len(wanted) - allowance.reservation.bytes();
         let purpose = if has_changed { allowance.purpose_to_finish() } else { allowance.purpose };

@@ -320,3 +320,17 @@ fn where_the_log_is_nearly_full_all_keys_are_set_or_none() {
     }
     assert!(taken_back > 0, "no key was ever taken back");
 }
+
+#[test]
+fn what_no_batch_of_the_log_holds_is_refused_before_anything_changes() {
+    let store = Store::open_on(Arc::new(SimIo::new(1)), Options { background: false, ..Options::default() });
+    let store = store.expect("a store");
+    let mut txn = store.begin_all();
+    txn.expect(0, Purpose::Write, true).expect("room");
+    txn.set(0, b"key", b"value", false).expect("room");
+    let before = txn.batch_bytes();
+    assert_eq!(txn.reserve(store.batch_bytes_max()), Err(Error::TooLarge));
+    assert_eq!(txn.reserve(1 << 40), Err(Error::TooLarge));
+    assert_eq!(txn.batch_bytes(), before);
+    txn.commit();
+}
