@@ -4,7 +4,10 @@ use crate::harness::{
     self, Client, Rng, Server, assert_sound, bulk, bulks, long_form, noise, number, ok, seed, show, text,
 };
 use holdfast_resp::{Reply, write_command};
-use std::time::Instant;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 const MIB: u64 = 1 << 20;
 /// Memory of a server beside what `maxmemory` limits; see `memory.rs`.
@@ -347,4 +350,32 @@ fn what_is_looked_at_twice_or_changed_comes_back() {
     client.call("RPUSH source x");
     assert_eq!(waiting.reply(), bulk("x"));
     assert_eq!(client.call("LRANGE list 0 -1"), bulks(["x", "a", "b"]));
+}
+
+/// What is frozen is written with its key, which may be far longer than the value.
+#[test]
+fn long_keys_do_not_fill_the_log() {
+    let server = Server::start(&["--log-max-size", "64mb", "--maxmemory", "400mb"]);
+    let mut client = server.client();
+    let keys: Vec<String> = ["a", "b", "c", "d", "e", "f"].map(|letter| letter.repeat(8 << 20)).into();
+    for key in &keys {
+        for (place, byte) in [("20000", "x"), ("5", "y")] {
+            assert_eq!(client.call_args(&["setrange", key, place, byte]), Reply::Int(20_001));
+        }
+    }
+    let value = "v".repeat(4000);
+    let mut request = Vec::new();
+    for number in 0..8000 {
+        write_command(&mut request, &["SET", &number.to_string(), &value]);
+    }
+    client.send(&request);
+    (0..8000).for_each(|_| assert_eq!(client.reply(), ok()));
+    for memory in ["50mb", "24mb"] {
+        assert_eq!(client.call_args(&["config", "set", "maxmemory", memory]), ok());
+        thread::sleep(Duration::from_millis(500));
+        let mut probe = server.client();
+        assert_eq!(probe.call(&format!("del {}", &memory[..2])), Reply::Int(1));
+        assert_eq!(probe.info("loading"), "0");
+    }
+    assert_eq!(client.call_args(&["getrange", &keys[0], "0", "5"]), bulk("\0\0\0\0\0y"));
 }

@@ -173,9 +173,10 @@ fn is_in_memory(arena: &Arena, context: Context, obj: u64) -> bool {
 fn may_freeze(arena: &Arena, obj: u64, has_room: &mut impl FnMut(usize) -> bool) -> bool {
     let parts = any::parts(arena, obj);
     if object::ty(arena, obj) == Type::String {
-        let len = string::len(arena, obj);
-        let is_dense = HOLES_MAX * string::heap_bytes(arena, obj) >= len as u64;
-        return is_dense && len <= STRING_BYTES_MAX && has_room(redo_max(parts as usize, len));
+        let (len, bytes) = (string::len(arena, obj), string::heap_bytes(arena, obj));
+        let is_dense = HOLES_MAX * bytes >= len as u64;
+        let frozen = len + object::key(arena, obj).len();
+        return is_dense && frozen <= STRING_BYTES_MAX && has_room(redo_max(parts as usize, frozen));
     }
     let expires = object::ty(arena, obj) == Type::Hash && hash::next_expiry(arena, obj) != 0;
     if expires || parts > PARTS_MAX {
