@@ -92,7 +92,12 @@ fn a_vertex_goes_with_the_edges_that_lead_to_it() {
          set g text => +OK
          graph.removevertex f => :1
          get g => text
-         exists f => :0",
+         exists f => :0
+         graph.addedge ann bob => :1
+         del bob => :1
+         zadd bob 2 ann 100 cid => :2
+         graph.removevertex ann => :1
+         zrange bob 0 -1 => [ann cid]",
     );
 }
 

@@ -271,7 +271,8 @@ impl Txn<'_> {
                 Err(Error::WrongType) => None,
                 found => found?,
             };
-            if neighbour != vertex && zset.is_some_and(|zset| zset.score(vertex).is_some()) {
+            if neighbour != vertex && zset.is_some_and(|zset| is_vertex(zset) && zset.score(vertex).is_some())
+            {
                 works.push((neighbour, Work::of([vertex])));
             }
         }
