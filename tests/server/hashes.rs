@@ -209,6 +209,29 @@ fn fields_expire_that_nobody_looks_at() {
 }
 
 #[test]
+fn a_hash_goes_with_its_last_field_however_many_there_were() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    client.run_script("debug set-active-expire 0 => +OK");
+    let fields: Vec<String> = (0..3000).map(|number| format!("f{number}")).collect();
+    for key in ["a", "b", "c", "d"] {
+        client.call(&format!("hset {key} {} v", fields.join(" v ")));
+    }
+    client.run_script("hset d alive v => :1");
+    for key in ["a", "b", "c", "d"] {
+        client.call(&format!("hpexpire {key} 1 fields 3000 {}", fields.join(" ")));
+    }
+    thread::sleep(Duration::from_millis(10));
+    client.run_script(
+        "exists a => :0
+         dump b => nil
+         set c string nx => +OK
+         hkeys d => [alive]
+         dbsize => :2",
+    );
+}
+
+#[test]
 fn what_is_wrong_with_an_expiry() {
     let server = Server::start(&[]);
     let mut client = server.client();

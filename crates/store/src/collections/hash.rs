@@ -113,6 +113,14 @@ pub fn may_have_expired(arena: &Arena, obj: u64, expired_ms: u64) -> bool {
     (1..=expired_ms).contains(&next_expiry(arena, obj))
 }
 
+/// Whether all fields have expired.
+pub fn has_expired(arena: &Arena, obj: u64, expired_ms: u64) -> bool {
+    match is_large(arena, obj) {
+        true => Large::of(obj).has_expired(arena, len(arena, obj), expired_ms),
+        false => Small::of(arena, obj).fields(arena).all(|placed| !placed.field.is_alive(expired_ms)),
+    }
+}
+
 /// Looks for what a step of a [`scan`] of a large hash passes.
 pub fn look_at_scan(finder: &Finder, obj: u64, cursor: u64, count: usize) {
     Large::of(obj).look_at_scan(finder, cursor, count);

@@ -30,7 +30,7 @@ impl Txn<'_> {
         self.engine.counters.expired.fetch_add(1, Relaxed);
     }
 
-    /// Removes fields of a hash that have expired, and with the last one the key; whether the key is still there.
+    /// Removes fields of a hash that have expired, so many at most, and the key if no others are left; whether the key is still there.
     pub(super) fn purge_fields(&mut self, target: Target<'_>, found: Found, fields_max: usize) -> bool {
         let (shared, obj) = (self.shared(), found.word.offset());
         let part = self.locks.get(target.partition);
@@ -52,7 +52,11 @@ impl Txn<'_> {
             return is_there;
         }
         let purged = hash::Writer::new(&mut part.arena, &mut self.batch.tx, obj, context).purge(fields_max);
-        let is_empty = hash::len(&part.arena, obj) == 0;
+        let is_empty = match purged == fields_max {
+            // What is left goes with the key.
+            true => hash::has_expired(&part.arena, obj, self.expired_ms),
+            false => hash::len(&part.arena, obj) == 0,
+        };
         if is_empty {
             part.remove(shared, &mut self.batch, target.db, target.digest, found);
             self.engine.counters.expired.fetch_add(1, Relaxed);

@@ -196,6 +196,13 @@ impl Large {
         Some(found.expect("a scheduled field is in the table"))
     }
 
+    /// Whether all fields, of which there are so many, have expired.
+    pub fn has_expired(self, arena: &Arena, count: u64, expired_ms: u64) -> bool {
+        let last = count.checked_sub(1).and_then(|rank| self.expiries.by_rank(arena, rank));
+        let last = last.and_then(|last| self.expiries.keys_in_leaf(arena, last).next());
+        last.is_some_and(|key| decode(key).0 <= expired_ms)
+    }
+
     /// Frees up to about `budget` blocks from `position` on; returns where to go on, none at the end.
     pub fn release(self, arena: &mut Arena, tx: &mut Tx, position: u64, budget: &mut usize) -> Option<u64> {
         self.table.release(arena, tx, position, budget, |arena, tx, word, budget| {
