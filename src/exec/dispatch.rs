@@ -386,7 +386,10 @@ impl Turn<'_> {
                     },
                 };
                 let answer = handler(&mut call, &mut keyspace);
-                self.depend_on_log();
+                // What tells of the server alone is told also while the log is stuck.
+                if !command.flags.has(Flags::LOADING) {
+                    self.depend_on_log();
+                }
                 answer
             }
         };
