@@ -121,6 +121,8 @@ fn reads_of_what_is_not_durable_wait() {
             "eval return(redis.call('get',KEYS[1])) 1 new",
         ],
     );
+    // What tells of the server alone is answered.
+    assert!(matches!(control.call("info"), Reply::Bulk(_)));
     let mut transaction = world.client();
     for (command, reply) in [("multi", "OK"), ("get new", "QUEUED"), ("keys *", "QUEUED")] {
         assert_eq!(transaction.call(command), Reply::Simple(reply.into()));
