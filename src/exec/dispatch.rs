@@ -365,7 +365,11 @@ impl Turn<'_> {
                     txn.take_back_lookups(lookups);
                 }
                 let (session, changes) = (&*call.session, txn.take_changes());
-                if !over || !changes.is_empty() {
+                // What has been done before it waits stays done.
+                if !over && !matches!(answer, Ok(Outcome::Wait(_))) {
+                    self.withdraw(first_notification);
+                }
+                if !changes.is_empty() {
                     let is_read = |key: &[u8]| tells_misses(invocation, key);
                     self.note_changes(session.client.id, first_notification, over, changes, is_read);
                 }

@@ -197,9 +197,14 @@ impl<'a> Turn<'a> {
         self.notifications.borrow_mut().push(notifications);
     }
 
+    /// Has nobody told of what a run has announced from `at` on that does not count.
+    pub fn withdraw(&self, at: usize) {
+        self.notifications.borrow_mut().truncate(at);
+    }
+
     /// Takes in what the store did by itself in a run of a command, before what the command has announced from `at` on:
-    /// it did so when it looked at keys. A run that is not the last one has announced nothing. `tells_misses` says whether somebody
-    /// is told that a key was not found.
+    /// it did so when it looked at keys. `over`: the run was the last one. `tells_misses` says whether somebody is told that a key was
+    /// not found.
     #[cold]
     pub fn note_changes(
         &self,
@@ -210,9 +215,6 @@ impl<'a> Turn<'a> {
         tells_misses: impl Fn(&[u8]) -> bool,
     ) {
         let mut notifications = self.notifications.borrow_mut();
-        if !over {
-            notifications.truncate(at);
-        }
         let mut missed: Vec<Vec<u8>> = Vec::new();
         let is_new = |change: &Change| {
             let is_miss = change.kind == ChangeKind::Missed;

@@ -200,6 +200,19 @@ fn every_change_has_its_event() {
 }
 
 #[test]
+fn what_is_done_before_a_command_waits_is_told() {
+    let server = Server::start(&["--notify-keyspace-events", "KEA"]);
+    let (mut client, mut listener) = (server.client(), listener(&server));
+    client.call("xgroup create s g $ mkstream");
+    assert_eq!(events(&mut client, &mut listener), ["xgroup-create s"]);
+    assert_eq!(client.call("xreadgroup group g new block 10 streams s >"), Reply::Null);
+    assert_eq!(events(&mut client, &mut listener), ["xgroup-createconsumer s"]);
+    assert_eq!(client.call("xreadgroup group g new block 10 streams s >"), Reply::Null);
+    assert_eq!(client.call("blpop none 0.01"), Reply::Null);
+    assert_eq!(events(&mut client, &mut listener), Vec::<String>::new());
+}
+
+#[test]
 fn classes_are_chosen_by_letters() {
     let server = Server::start(&["--appendfsync", "no"]);
     let (mut client, mut listener) = (server.client(), listener(&server));
