@@ -39,6 +39,8 @@ use tokio::{
 const PART_BYTES: usize = 1 << 20;
 /// Frames that wait for a server that does not take them, and that wait to be looked at.
 const WAITING_MAX: usize = 1024;
+/// Bytes of frames that wait for a server, and one more frame.
+const WAITING_BYTES: usize = 64 << 20;
 /// Connections from other servers.
 const CONNECTIONS_MAX: usize = 4096;
 /// How long a connection may take to come about, and some of a frame to be taken.
@@ -65,9 +67,16 @@ pub struct Protocol {
 /// The ways to other servers.
 pub struct Bus {
     protocol: Protocol,
-    ways: HashMap<(String, u16), Sender<Vec<Bytes>>>,
+    ways: HashMap<(String, u16), Way>,
     sent: Rc<Cell<u64>>,
     parts: Rc<Cell<u64>>,
+}
+
+/// To one of them.
+struct Way {
+    frames: Sender<Vec<Bytes>>,
+    /// Bytes of those that wait, and of the one that is being sent.
+    waiting: Rc<Cell<usize>>,
 }
 
 /// Opens the sockets at which other servers connect.
@@ -117,20 +126,31 @@ impl Bus {
 
     /// Whether few frames wait on a way, so that one may be sent without which others can do.
     pub fn is_idle(&self, place: &(String, u16)) -> bool {
-        self.ways.get(place).is_none_or(|way| way.max_capacity() - way.capacity() < WAITING_MAX / 8)
+        self.ways.get(place).is_none_or(|way| {
+            let frames = way.frames.max_capacity() - way.frames.capacity();
+            frames < WAITING_MAX / 8 && way.waiting.get() < WAITING_BYTES / 8
+        })
     }
 
     /// Sends a frame, of one or more pieces, if there is room for it on its way: whether there is.
     pub fn send(&mut self, place: (String, u16), frame: Vec<Bytes>) -> bool {
         let way = self.ways.entry(place).or_insert_with_key(|(host, port)| {
             let (sender, frames) = mpsc::channel(WAITING_MAX);
-            spawn_local(carry(self.protocol.clone(), host.clone(), *port, frames, self.sent.clone()));
-            sender
+            let waiting = Rc::default();
+            let counts = (self.sent.clone(), Rc::clone(&waiting));
+            spawn_local(carry(self.protocol.clone(), host.clone(), *port, frames, counts));
+            Way { frames: sender, waiting }
         });
+        if way.waiting.get() > WAITING_BYTES {
+            return false;
+        }
+        let len = len_of(&frame);
         // A way that is closed was idle: the next frame opens another one.
-        let sent = way.try_send(frame);
-        if let Err(mpsc::error::TrySendError::Closed(_)) = &sent {
-            self.ways.retain(|_, way| !way.is_closed());
+        let sent = way.frames.try_send(frame);
+        match &sent {
+            Ok(()) => way.waiting.set(way.waiting.get() + len),
+            Err(mpsc::error::TrySendError::Closed(_)) => self.ways.retain(|_, way| !way.frames.is_closed()),
+            Err(mpsc::error::TrySendError::Full(_)) => {}
         }
         sent.is_ok()
     }
@@ -205,7 +225,7 @@ async fn carry(
     host: String,
     port: u16,
     mut frames: Receiver<Vec<Bytes>>,
-    sent: Rc<Cell<u64>>,
+    (sent, waiting): (Rc<Cell<u64>>, Rc<Cell<usize>>),
 ) {
     let mut connection: Option<Box<dyn Link>> = None;
     let mut told = String::new();
@@ -239,10 +259,11 @@ async fn carry(
         let Some(link) = &mut connection else {
             // What waits is out of date when the server can be reached again.
             while frames.try_recv().is_ok() {}
+            waiting.set(0);
             sleep(RETRY).await;
             continue;
         };
-        let len: usize = frame.iter().map(Bytes::len).sum();
+        let len = len_of(&frame);
         let crc = frame.iter().fold(0, |crc, piece| crc32c_append(crc, piece));
         let head = [(len as u32).to_le_bytes(), crc.to_le_bytes()].concat();
         let mut pieces = vec![Bytes::from(head)];
@@ -251,7 +272,12 @@ async fn carry(
             Ok(()) => sent.set(sent.get() + 1),
             Err(_) => connection = None,
         }
+        waiting.set(waiting.get() - len);
     }
+}
+
+fn len_of(frame: &[Bytes]) -> usize {
+    frame.iter().map(Bytes::len).sum()
 }
 
 /// Writes pieces, one behind the other. It may take long as long as some of them is taken.
@@ -271,4 +297,29 @@ async fn write(link: &mut Box<dyn Link>, pieces: &[Bytes]) -> io::Result<()> {
 async fn connect(protocol: &Protocol, host: &str, port: u16) -> io::Result<Box<dyn Link>> {
     let stream = timeout(PATIENCE, protocol.trust.reach(host, port)).await??;
     timeout(PATIENCE, protocol.trust.connect(protocol.preface, stream)).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::util::runtime;
+
+    #[test]
+    fn what_waits_for_a_server_is_limited_in_frames_and_bytes() {
+        let place = |name: &str| (name.to_owned(), 1);
+        runtime::local().expect("a runtime").block_on(async {
+            let trust = Arc::new(Trust::new(Opt::TlsCluster));
+            let protocol = Protocol { trust, preface: b"preface\n", frame_max: 1 << 30 };
+            let (mut bus, _frames) = Bus::start(protocol, Vec::new());
+            // Nothing is sent while this does not wait.
+            let mut accepted = |name: &str, len: usize| {
+                let frame = Bytes::from(vec![0; len]);
+                (0..2 * WAITING_MAX).take_while(|_| bus.send(place(name), vec![frame.clone()])).count()
+            };
+            assert_eq!(accepted("short", 10), WAITING_MAX);
+            assert_eq!(accepted("long", 1 << 20), WAITING_BYTES / (1 << 20) + 1);
+            assert_eq!(accepted("huge", WAITING_BYTES + 1), 1);
+            assert!(!bus.is_idle(&place("long")) && bus.is_idle(&place("another")));
+        });
+    }
 }
