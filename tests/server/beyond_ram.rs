@@ -119,7 +119,7 @@ fn collections_outgrow_memory_and_survive_a_kill() {
     let mut rng = Rng(seed());
     let mut rounds = HashMap::new();
     let mut folder: Option<Folder> = None;
-    for life in 0..3 {
+    for life in 0..2 {
         let server = match folder.take() {
             None => Server::start(OPTIONS),
             Some(folder) => Server::start_in(folder, OPTIONS),
