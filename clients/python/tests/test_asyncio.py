@@ -145,6 +145,35 @@ def test_a_client_that_is_closed_ends_what_is_awaited(own_server, who):
     run(program())
 
 
+@pytest.mark.parametrize("how", ["taken", "released"])
+def test_a_task_goes_on_if_another_takes_or_releases_what_it_awaits(own_server, how):
+    async def program():
+        with holdfast.Client(own_server.path("socket")) as client:
+            client.set("k", "v")
+            with stopped(own_server):
+                request = client.bget("k")
+                task = asyncio.ensure_future(request)
+                await asyncio.sleep(0.01)
+            if how == "taken":
+                assert request.result() == b"v" and await task == b"v"
+            else:
+                request.release()
+                with pytest.raises(holdfast.ReleasedError):
+                    await task
+
+    run(program())
+
+
+def test_what_was_taken_just_before_it_is_awaited(client):
+    async def program():
+        request, future = client.bget("k"), asyncio.get_running_loop().create_future()
+        assert request.result() is None
+        client._notify(request, future)
+        await future
+
+    run(program())
+
+
 def test_nothing_is_left_of_a_loop(client, address):
     loops = []
 

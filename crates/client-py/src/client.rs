@@ -172,11 +172,13 @@ impl Client {
         })
     }
 
-    /// The result of a request was taken, or it was released: nobody is to be told of it.
-    pub fn forget(&self, id: RequestId) {
+    /// The result of a request was taken, or it was released: the client tells nobody of it, but for those who await it,
+    /// who look for themselves.
+    pub fn forget(&self, py: Python<'_>, id: RequestId) -> PyResult<()> {
         let (listed, awaited) = (self.listed.lock().remove(&id), self.awaited.lock().remove(&id));
         // Dropped without the locks.
-        drop((listed, awaited));
+        drop(listed);
+        wake(py, awaited.unwrap_or_default())
     }
 
     /// Finds requests that are done: listed ones are ready then, and the futures of awaited ones are returned.
@@ -468,16 +470,13 @@ impl Client {
     fn _notify(&self, py: Python<'_>, request: &Bound<'_, Request>, future: Py<PyAny>) -> PyResult<()> {
         let id = request.get().id();
         self.awaited.lock().entry(id).or_default().push(future);
-        let listed = self.without_gil(py, |core| core.list(id));
-        match listed {
+        match self.without_gil(py, |core| core.list(id)) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                self.forget(id);
-                Err(error::exception(py, &error))
-            }
-            Err(error) => {
-                self.forget(id);
-                Err(error)
+            // Another thread has taken the result meanwhile, or released it.
+            Ok(Err(_)) => self.forget(py, id),
+            Err(closed) => {
+                self.forget(py, id)?;
+                Err(closed)
             }
         }
     }

@@ -97,7 +97,7 @@ impl Request {
             }
             Ok(())
         })?;
-        client.forget(self.id);
+        client.forget(py, self.id)?;
         taken.map_err(|e| error::exception(py, &e))
     }
 }
@@ -114,7 +114,9 @@ impl Drop for Request {
                 let in_progress = core.peek(self.id, |_, _| ()) == Err(Error::InProgress);
                 core.release(self.id).is_ok() && in_progress
             });
-            self.client.get().forget(self.id);
+            if let Err(error) = self.client.get().forget(py, self.id) {
+                error.write_unraisable(py, None);
+            }
             if cancelled == Some(true) {
                 let kind = py.get_type::<PyResourceWarning>();
                 let text = c"a request that was not done is cancelled, since nothing refers to it any more";
@@ -230,10 +232,9 @@ impl Request {
             Some(slot) => slot,
             None => release(None),
         };
-        client.forget(self.id);
         // An object in it may do anything when it is dropped, but not with the lock.
         drop(slot);
-        Ok(())
+        client.forget(py, self.id)
     }
 
     /// Waits in a task of asyncio, while others go on. A task that is cancelled cancels the request.

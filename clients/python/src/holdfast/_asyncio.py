@@ -64,8 +64,10 @@ def wake(futures, loop=None):
         other = future.get_loop()
         if other is loop:
             _tell(future)
-        elif not other.is_closed():
-            other.call_soon_threadsafe(_tell, future)
+        else:
+            # A loop that another thread has closed needs to know nothing.
+            with contextlib.suppress(RuntimeError):
+                other.call_soon_threadsafe(_tell, future)
 
 
 async def outcome(request):
