@@ -321,7 +321,8 @@ enum hf_status hf_open(const struct hf_options *options,
                        size_t error_size);
 
 /*
- Closes a client. Its requests are gone, and all buffers are the caller's again once other threads' calls have returned.
+ Closes a client. Its requests are gone; other threads that wait return HF_E_NO_CLIENT, and all buffers are the caller's again once
+ their calls have returned.
  */
 enum hf_status hf_close(hf_client client);
 

@@ -2,6 +2,7 @@
 
 #include <holdfast.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -242,6 +243,26 @@ static void misuse(const char *address)
     CHECK(hf_flush(0) == HF_E_NO_CLIENT);
 }
 
+static void *wait_for_ever(void *request)
+{
+    CHECK(hf_wait(client, *(hf_request *)request, -1) == HF_E_NO_CLIENT);
+    return NULL;
+}
+
+/* Ends the client while threads wait: the first one makes progress, and the other one waits for that. */
+static void closing(void)
+{
+    const struct timespec pause = { .tv_nsec = 20000000 };
+    hf_request blocked = COMMAND(HF_UNTIMED, "BLPOP", "list", "0");
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, wait_for_ever, &blocked) == 0);
+    nanosleep(&pause, NULL);
+    CHECK(hf_close(client) == HF_OK);
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
@@ -254,7 +275,7 @@ int main(int argc, char **argv)
         many();
         misuse(argv[1]);
         waiting();
-        CHECK(hf_close(client) == HF_OK);
+        closing();
     }
     puts("ok");
     return 0;

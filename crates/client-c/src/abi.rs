@@ -277,6 +277,8 @@ fn timeout(millis: i64) -> Option<Duration> {
 fn with(client: hf_client, call: impl FnOnce(&Client) -> Result<hf_status, hf_status>) -> hf_status {
     let Some(handle) = HANDLES.get(client) else { return HF_E_NO_CLIENT };
     match call(&handle) {
+        // Another thread has closed it while this one waited.
+        Ok(HF_IN_PROGRESS) if HANDLES.get(client).is_none() => HF_E_NO_CLIENT,
         Ok(status) | Err(status) => status,
     }
 }
@@ -426,10 +428,13 @@ unsafe fn copy_text(text: &str, to: *mut c_char, size: usize) -> usize {
     text.len()
 }
 
-/// Closes a client. Its requests are gone, and all buffers are the caller's again once other threads' calls have returned.
+/// Closes a client. Its requests are gone; other threads that wait return HF_E_NO_CLIENT, and all buffers are the caller's again once
+/// their calls have returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_close(client: hf_client) -> hf_status {
-    HANDLES.remove(client).map_or(HF_E_NO_CLIENT, |_| HF_OK)
+    let Some(handle) = HANDLES.remove(client) else { return HF_E_NO_CLIENT };
+    handle.close();
+    HF_OK
 }
 
 /// Sets a string. The value is the library's until the request's state is HF_BUFFER_FREE.

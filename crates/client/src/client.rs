@@ -255,6 +255,13 @@ impl Client {
         self.inner.core.lock().next_completion()
     }
 
+    /// Ends the client for all threads: those that wait return as if their time were over, and nothing makes progress any
+    /// more.
+    pub fn close(&self) {
+        self.inner.core.lock().close();
+        self.inner.progress.notify_all();
+    }
+
     /// Requests that are not done.
     pub fn in_flight(&self) -> usize {
         self.inner.core.lock().in_flight()
@@ -270,7 +277,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.inner.core.lock().close();
+        self.close();
         if let Some(thread) = self.thread.take() {
             // It would have aborted the process if it had panicked in a release build.
             let _ = thread.join();
@@ -316,7 +323,7 @@ impl Inner {
             return true;
         }
         let mut last = timeout == Some(Duration::ZERO);
-        loop {
+        while !core.closed {
             if !self.has_thread {
                 core.flush();
                 if holds(&core) {
@@ -341,6 +348,7 @@ impl Inner {
             }
             last = until.is_some_and(|until| until <= Instant::now());
         }
+        false
     }
 
     /// Waits for news without the lock, and deals with it.
