@@ -200,7 +200,7 @@ static void misuse(const char *address)
     hf_request request = COMMAND(0, "PING"), other = 0;
     hf_reply reply;
     hf_client second = 0;
-    char error[8];
+    char error[40];
     const void *args[2] = { "GET", NULL };
     size_t lens[2] = { 3, 1 };
     hf_options options = { .size = sizeof options, .servers = address };
@@ -227,11 +227,16 @@ static void misuse(const char *address)
 
     CHECK(hf_open(NULL, &second, NULL, 0) == HF_E_INVALID && hf_open(&options, NULL, NULL, 0) == HF_E_INVALID);
     options.size--;
-    CHECK(hf_open(&options, &second, NULL, 0) == HF_E_INVALID);
+    CHECK(hf_open(&options, &second, error, sizeof error) == HF_E_INVALID && strncmp(error, "size is", 7) == 0);
     options.size++;
+    options.servers = NULL;
+    CHECK(hf_open(&options, &second, error, sizeof error) == HF_E_INVALID && strcmp(error, "servers is null") == 0);
     options.servers = "nothing";
-    CHECK(hf_open(&options, &second, error, sizeof error) == HF_E_INVALID && strcmp(error, "an addr") == 0);
+    CHECK(hf_open(&options, &second, error, 8) == HF_E_INVALID && strcmp(error, "an addr") == 0);
     options.servers = address;
+    options.protocol = 4;
+    CHECK(hf_open(&options, &second, error, sizeof error) == HF_E_INVALID && strcmp(error, "the protocol is 2 or 3") == 0);
+    options.protocol = 0;
     options.tls_ca_file = "/nowhere";
     CHECK(hf_open(&options, &second, NULL, 0) == HF_E_SETUP && second == 0);
     options.tls_ca_file = NULL;

@@ -243,13 +243,13 @@ unsafe fn bytes<'a>(data: *const c_void, len: usize) -> Option<&'a [u8]> {
 ///
 /// # Safety
 /// The contract.
-unsafe fn text(string: *const c_char) -> Result<Option<String>, hf_status> {
+unsafe fn text(string: *const c_char) -> Result<Option<String>, Error> {
     if string.is_null() {
         return Ok(None);
     }
     // SAFETY: not null; the contract says that it ends.
     let string = unsafe { CStr::from_ptr(string) };
-    string.to_str().map(|text| Some(text.to_owned())).map_err(|_| HF_E_INVALID)
+    string.to_str().map(|text| Some(text.to_owned())).map_err(|_| Error::Invalid("an option is not in UTF-8"))
 }
 
 fn status(error: &Error) -> hf_status {
@@ -338,44 +338,44 @@ pub unsafe extern "C" fn hf_open(
     error: *mut c_char,
     error_size: usize,
 ) -> hf_status {
-    if options.is_null() || client.is_null() {
-        return HF_E_INVALID;
-    }
-    // SAFETY: not null; the contract.
-    let size = unsafe { ptr::addr_of!((*options).size).read() };
-    if size != size_of::<hf_options>() {
-        return HF_E_INVALID;
-    }
-    // SAFETY: its size is that of the structure that we know.
-    let opened = unsafe { config(&*options) }.and_then(|config| {
-        let opened = config.and_then(Client::new);
-        opened.map_err(|e| {
+    // SAFETY: the contract.
+    match unsafe { open(options, client) } {
+        Ok(()) => HF_OK,
+        Err((status, text)) => {
             // SAFETY: the contract.
-            unsafe { copy_text(&e.to_string(), error, error_size) };
-            status(&e)
-        })
-    });
-    let number = opened.and_then(|opened| HANDLES.insert(opened).ok_or(HF_E_FULL));
-    match number {
-        Ok(number) => {
-            // SAFETY: not null; the contract.
-            unsafe { client.write(number) };
-            HF_OK
+            unsafe { copy_text(&text, error, error_size) };
+            status
         }
-        Err(status) => status,
     }
 }
 
 /// # Safety
+/// The same.
+unsafe fn open(options: *const hf_options, client: *mut hf_client) -> Result<(), (hf_status, String)> {
+    let failed = |error: Error| (status(&error), error.to_string());
+    if options.is_null() || client.is_null() {
+        return Err(failed(Error::Invalid("options or client is null")));
+    }
+    // SAFETY: not null; the contract.
+    let size = unsafe { ptr::addr_of!((*options).size).read() };
+    if size != size_of::<hf_options>() {
+        return Err(failed(Error::Invalid("size is not that of the library's hf_options")));
+    }
+    // SAFETY: its size is that of the structure that we know.
+    let opened = unsafe { config(&*options) }.and_then(Client::new).map_err(failed)?;
+    let number = HANDLES.insert(opened).ok_or_else(|| (HF_E_FULL, "too many clients are open".to_owned()))?;
+    // SAFETY: not null; the contract.
+    unsafe { client.write(number) };
+    Ok(())
+}
+
+/// # Safety
 /// The contract, for the strings.
-unsafe fn config(options: &hf_options) -> Result<Result<Config, Error>, hf_status> {
+unsafe fn config(options: &hf_options) -> Result<Config, Error> {
     // SAFETY: the contract.
     let text = |string| unsafe { text(string) };
-    let servers = text(options.servers)?.ok_or(HF_E_INVALID)?;
-    let mut config = match Config::new(servers.split_ascii_whitespace()) {
-        Ok(config) => config,
-        Err(error) => return Ok(Err(error)),
-    };
+    let servers = text(options.servers)?.ok_or(Error::Invalid("servers is null"))?;
+    let mut config = Config::new(servers.split_ascii_whitespace())?;
     config.user = text(options.user)?;
     config.password = text(options.password)?;
     config.name = text(options.name)?;
@@ -384,7 +384,7 @@ unsafe fn config(options: &hf_options) -> Result<Result<Config, Error>, hf_statu
     config.protocol = match options.protocol {
         0 | 3 => Protocol::Resp3,
         2 => Protocol::Resp2,
-        _ => return Err(HF_E_INVALID),
+        _ => return Err(Error::Invalid("the protocol is 2 or 3")),
     };
     let identity = (text(options.tls_cert_file)?, text(options.tls_key_file)?);
     let server_name = text(options.tls_server_name)?;
@@ -394,7 +394,8 @@ unsafe fn config(options: &hf_options) -> Result<Result<Config, Error>, hf_statu
         }
         (Some(ca), (None, None)) => Some(Tls { ca_file: ca.into(), identity: None, server_name }),
         (None, (None, None)) => None,
-        _ => return Err(HF_E_INVALID),
+        (None, _) => return Err(Error::Invalid("TLS needs tls_ca_file")),
+        _ => return Err(Error::Invalid("a certificate needs its key: tls_cert_file and tls_key_file")),
     };
     let or = |value: usize, usual| if value == 0 { usual } else { value };
     config.requests_max = or(options.requests_max, config.requests_max);
@@ -407,9 +408,10 @@ unsafe fn config(options: &hf_options) -> Result<Result<Config, Error>, hf_statu
         config.request_timeout = timeout(options.request_timeout_ms);
     }
     if options.connect_timeout_ms != 0 {
-        config.connect_timeout = timeout(options.connect_timeout_ms).ok_or(HF_E_INVALID)?;
+        let negative = Error::Invalid("connect_timeout_ms is negative");
+        config.connect_timeout = timeout(options.connect_timeout_ms).ok_or(negative)?;
     }
-    Ok(Ok(config))
+    Ok(config)
 }
 
 /// Copies a text, cut if need be, with a zero byte; returns the bytes of the whole text without it.
