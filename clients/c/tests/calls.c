@@ -237,6 +237,9 @@ static void misuse(const char *address)
     options.protocol = 4;
     CHECK(hf_open(&options, &second, error, sizeof error) == HF_E_INVALID && strcmp(error, "the protocol is 2 or 3") == 0);
     options.protocol = 0;
+    options.tls_server_name = "localhost";
+    CHECK(hf_open(&options, &second, error, sizeof error) == HF_E_INVALID && strcmp(error, "TLS needs tls_ca_file") == 0);
+    options.tls_server_name = NULL;
     options.tls_ca_file = "/nowhere";
     CHECK(hf_open(&options, &second, NULL, 0) == HF_E_SETUP && second == 0);
     options.tls_ca_file = NULL;

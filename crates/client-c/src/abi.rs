@@ -393,7 +393,7 @@ unsafe fn config(options: &hf_options) -> Result<Config, Error> {
             Some(Tls { ca_file: ca.into(), identity: Some((cert.into(), key.into())), server_name })
         }
         (Some(ca), (None, None)) => Some(Tls { ca_file: ca.into(), identity: None, server_name }),
-        (None, (None, None)) => None,
+        (None, (None, None)) if server_name.is_none() => None,
         (None, _) => return Err(Error::Invalid("TLS needs tls_ca_file")),
         _ => return Err(Error::Invalid("a certificate needs its key: tls_cert_file and tls_key_file")),
     };
