@@ -1,5 +1,6 @@
 """Blocking calls: what goes to a server, and what comes back."""
 
+import ctypes
 import math
 
 import holdfast
@@ -49,6 +50,25 @@ def test_arguments_are_what_they_seem(client):
     for array in (numpy.zeros((4, 4))[:, ::2], numpy.asfortranarray(numpy.zeros((40, 40)))):
         with pytest.raises((BufferError, ValueError), match="contiguous"):
             client.set("k", array)
+
+
+def test_arrays_of_objects_are_refused(client):
+    pair = numpy.dtype([("O", "f8"), ("text", "O")])
+    arrays = [numpy.array(["x", None], dtype=object), numpy.zeros(3, dtype=pair), (ctypes.py_object * 3)(),
+              memoryview(numpy.zeros(3, dtype=object)), numpy.array(["x"], dtype=numpy.dtypes.StringDType())]
+    client.set("k", bytes(24))
+    for array in arrays:
+        for call in (lambda: client.set("k", array), lambda: client.get_into("k", array)):
+            with pytest.raises((TypeError, ValueError)):
+                call()
+    assert client.get("k") == bytes(24)
+
+
+def test_arrays_of_all_other_types_come_back(client):
+    for dtype in ("datetime64[s]", "complex64", "float16", "S5", "U3", "?", [("O", "f8"), ("Other", ">i4")]):
+        array, copy = numpy.ones(10, dtype=dtype), numpy.zeros(10, dtype=dtype)
+        client.set("k", array)
+        assert client.get_into("k", copy) == array.nbytes and array.tobytes() == copy.tobytes()
 
 
 def test_replies_are_objects_of_their_kinds(client):

@@ -7,7 +7,7 @@
 
 use parking_lot::Mutex;
 use pyo3::{exceptions::PyTypeError, ffi, prelude::*};
-use std::{mem, ptr, slice, sync::Arc};
+use std::{ffi::CStr, mem, ptr, slice, sync::Arc};
 
 /// A contiguous buffer of a Python object, its elements in C's order.
 pub struct Buffer(Box<ffi::Py_buffer>);
@@ -27,6 +27,18 @@ impl Buffer {
     }
 
     fn get(object: &Bound<'_, PyAny>, flags: i32) -> PyResult<Buffer> {
+        let buffer = match Buffer::of_kind(object, flags | ffi::PyBUF_FORMAT) {
+            // Numpy has types that no format describes, such as datetime64 and bfloat16.
+            Err(_) if is_plain_array(object) => Buffer::of_kind(object, flags)?,
+            buffer => buffer?,
+        };
+        if buffer.has_objects() {
+            return Err(PyTypeError::new_err("references to Python objects are no bytes that can be stored"));
+        }
+        Ok(buffer)
+    }
+
+    fn of_kind(object: &Bound<'_, PyAny>, flags: i32) -> PyResult<Buffer> {
         // SAFETY: the object is one, and we have the GIL.
         if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
             let kind = object.get_type().name()?;
@@ -38,6 +50,17 @@ impl Buffer {
             return Err(PyErr::fetch(object.py()));
         }
         Ok(Buffer(view))
+    }
+
+    /// Whether its elements have references to Python objects in them, which are `O` in a format; names of fields are between
+    /// colons.
+    fn has_objects(&self) -> bool {
+        if self.0.format.is_null() {
+            return false;
+        }
+        // SAFETY: not null, so it is a string that stays until the view is released.
+        let format = unsafe { CStr::from_ptr(self.0.format) };
+        format.to_bytes().split(|&byte| byte == b':').step_by(2).any(|types| types.contains(&b'O'))
     }
 
     /// Whether it is a single value and no array.
@@ -66,6 +89,12 @@ impl Buffer {
             len => unsafe { slice::from_raw_parts_mut(self.0.buf.cast(), len) },
         }
     }
+}
+
+/// Whether it is an array of numpy whose elements have no references in them.
+fn is_plain_array(object: &Bound<'_, PyAny>) -> bool {
+    let has_objects = object.getattr("dtype").and_then(|dtype| dtype.getattr("hasobject")?.is_truthy());
+    has_objects.is_ok_and(|has| !has)
 }
 
 impl Drop for Buffer {
