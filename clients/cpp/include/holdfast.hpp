@@ -96,7 +96,10 @@ public:
 
     hf_type type() const noexcept { return raw_.type; }
     bool is_nil() const noexcept { return raw_.type == HF_NIL; }
-    std::string_view text() const noexcept { return {raw_.data, raw_.len}; }
+    /// The bytes of a string; none if they are in the buffer of iget.
+    std::string_view text() const noexcept {
+        return raw_.data ? std::string_view(raw_.data, raw_.len) : std::string_view();
+    }
     std::int64_t integer() const noexcept { return raw_.integer; }
     double number() const noexcept { return raw_.number; }
     /// Bytes of a string, or in the buffer.

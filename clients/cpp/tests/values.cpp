@@ -34,7 +34,8 @@ int main(int, char **argv) {
         numbers[i] = std::int32_t(i * i);
     client.iset("numbers", numbers).get();
     std::vector<std::int32_t> copy(5000);
-    CHECK(client.iget("numbers", copy).get().length() == sizeof numbers);
+    holdfast::request filled = client.iget("numbers", copy);
+    CHECK(filled.get().length() == sizeof numbers && filled.get().text().empty());
     CHECK(copy[4999] == numbers[4999]);
 #if __cplusplus >= 202002L
     std::span<std::int32_t> half(copy.data(), 2500);
