@@ -98,6 +98,17 @@ int main(int argc, char **argv)
     need(rc == MEMCACHED_SUCCESS && len == 1 && strcmp(value, "v") == 0, "get");
     free(value);
     memcached_free(memc);
+
+    /* An object of the caller's own, twice. */
+    memcached_st own;
+    need(memcached_create(&own) == &own, "an object");
+    for (int i = 0; i < 2; i++) {
+        servers = memcached_servers_parse(argv[1]);
+        need(memcached_server_push(&own, servers) == MEMCACHED_SUCCESS, "servers");
+        memcached_server_list_free(servers);
+        need(memcached_set(&own, "k", 1, "v", 1, 0, 0) == MEMCACHED_SUCCESS, "set");
+        memcached_free(&own);
+    }
     puts("ok");
     return 0;
 }

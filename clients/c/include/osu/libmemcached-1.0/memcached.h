@@ -52,6 +52,8 @@ typedef struct memcached_server_st {
 typedef struct memcached_st {
     hf_client client;
     char *addresses;
+    /* Whether memcached_create has allocated it. */
+    bool is_allocated;
 } memcached_st;
 
 typedef struct memcached_request_st {
@@ -92,21 +94,27 @@ static inline bool hf_osu_append(char **list, const char *more)
 
 static inline memcached_st *memcached_create(memcached_st *memc)
 {
-    if (!memc)
+    bool is_allocated = !memc;
+    if (is_allocated)
         memc = (memcached_st *)malloc(sizeof *memc);
-    if (memc)
+    if (memc) {
         memset(memc, 0, sizeof *memc);
+        memc->is_allocated = is_allocated;
+    }
     return memc;
 }
 
-/* For objects of memcached_create(NULL). */
+/* An object that the caller has brought to memcached_create is as new afterwards. */
 static inline void memcached_free(memcached_st *memc)
 {
     if (!memc)
         return;
     hf_close(memc->client);
     free(memc->addresses);
-    free(memc);
+    if (memc->is_allocated)
+        free(memc);
+    else
+        memset(memc, 0, sizeof *memc);
 }
 
 static inline void memcached_server_list_free(memcached_server_list_st list)
