@@ -234,6 +234,7 @@ contains
 
   !> Hands over any command: its name and arguments, whose trailing blanks do not count unless `lens` says how long each is; which
   !> of them is the first key (1 for most commands, negative for none); flags; and a buffer for the reply. The arguments are copied.
+  !> Lengths of more than an argument has are hf_e_invalid.
   function hf_command(client, args, request, lens, key_at, flags, buffer, bytes) result(status)
     integer(hf_handle), intent(in) :: client
     character(len=*), intent(in), target, contiguous :: args(:)
@@ -250,6 +251,12 @@ contains
     integer(c_int32_t) :: with
     integer :: i
 
+    request = 0
+    status = hf_e_invalid
+    if (present(lens)) then
+      if (size(lens) /= size(args)) return
+      if (any(lens < 0 .or. lens > len(args))) return
+    end if
     do i = 1, size(args)
       argv(i) = c_loc(args(i)(1:1))
       lengths(i) = len_trim(args(i), kind=c_size_t)
@@ -265,7 +272,6 @@ contains
       to = buffer
       capacity = bytes
     end if
-    request = 0
     status = c_command(client, size(args, kind=c_size_t), argv, lengths, key, with, to, capacity, request)
   end function
 

@@ -156,15 +156,27 @@ fn cpp_values_in_two_standards() {
     }
 }
 
-#[test]
-fn the_first_fortran_program_runs() {
-    let (folder, server) = (installed(), Server::start(&[]));
-    let program = folder.join("first");
+/// A Fortran program with the static library and the compiler's checks.
+fn checked(folder: &Folder, name: &str) -> String {
+    let program = folder.join("program");
     run(Command::new("gfortran")
         .current_dir(folder.path())
         .args(["-std=f2008", "-Wall", "-Wextra", "-Werror", "-fcheck=all", "-g"])
-        .args([&source("fortran/holdfast.f90"), &source("fortran/examples/first.f90"), "-o", &program])
+        .args([&source("fortran/holdfast.f90"), &source(name), "-o", &program])
         .args([&folder.join("lib/libholdfast.a"), "-lpthread", "-ldl", "-lm"]));
+    program
+}
+
+#[test]
+fn fortran_calls_right_and_wrong() {
+    let (folder, server) = (installed(), Server::start(&[]));
+    says_ok(&checked(&folder, "fortran/tests/calls.f90"), &[&server.folder().join("socket")]);
+}
+
+#[test]
+fn the_first_fortran_program_runs() {
+    let (folder, server) = (installed(), Server::start(&[]));
+    let program = checked(&folder, "fortran/examples/first.f90");
     let printed = run(Command::new(&program).arg(server.folder().join("socket")));
     assert_eq!(printed, "1048576 bytes, sum 16876371968. last 256512.\n");
     // The first index is the fastest.
