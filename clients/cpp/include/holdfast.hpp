@@ -45,9 +45,10 @@ inline const char *name(hf_status status) {
     }
 }
 
-inline void check(hf_status status) {
+/// `executed` says what is known of a request that was handed over; without it, there is none.
+inline void check(hf_status status, hf_executed executed = HF_NOT_EXECUTED) {
     if (status != HF_OK)
-        throw error(status, HF_NOT_EXECUTED, name(status));
+        throw error(status, executed, name(status));
 }
 
 inline std::int64_t millis(std::optional<std::chrono::milliseconds> timeout) {
@@ -141,11 +142,11 @@ public:
         hf_state state;
         hf_status status = hf_test(client_, id_, &state);
         if (status != HF_IN_PROGRESS)
-            detail::check(status);
+            check(status);
         return state;
     }
 
-    void wait() const { detail::check(hf_wait(client_, id_, -1)); }
+    void wait() const { check(hf_wait(client_, id_, -1)); }
 
     template <class Rep, class Period>
     std::future_status wait_for(std::chrono::duration<Rep, Period> timeout) const {
@@ -153,26 +154,28 @@ public:
         hf_status status = hf_wait(client_, id_, detail::millis(millis));
         if (status == HF_IN_PROGRESS)
             return std::future_status::timeout;
-        detail::check(status);
+        check(status);
         return std::future_status::ready;
     }
 
     /// Waits until a buffer that was handed over for sending is the caller's again.
-    void wait_buffer() const { detail::check(hf_wait_buffer(client_, id_, -1)); }
+    void wait_buffer() const { check(hf_wait_buffer(client_, id_, -1)); }
 
     /// Waits for the reply.
     reply get() const {
         wait();
         hf_reply raw;
+        // For a request that another thread has released meanwhile, of which nothing is written.
+        raw.executed = HF_MAYBE_EXECUTED;
         hf_status status = hf_result(client_, id_, &raw);
         if (status == HF_OK)
             return reply(raw);
         char text[256] = "";
         hf_message(client_, id_, text, sizeof text);
-        throw error(status, status == HF_E_NO_REQUEST ? HF_MAYBE_EXECUTED : raw.executed, text);
+        throw error(status, raw.executed, *text ? text : detail::name(status));
     }
 
-    void cancel() const { detail::check(hf_cancel(client_, id_)); }
+    void cancel() const { check(hf_cancel(client_, id_)); }
 
     void release() noexcept {
         if (id_ != 0)
@@ -180,6 +183,9 @@ public:
     }
 
 private:
+    /// It was handed over: if the client was closed, or the request released, nobody knows what became of it.
+    static void check(hf_status status) { detail::check(status, HF_MAYBE_EXECUTED); }
+
     hf_client client_ = 0;
     hf_request id_ = 0;
 };

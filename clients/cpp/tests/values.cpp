@@ -84,6 +84,7 @@ int main(int, char **argv) {
         holdfast::client other(argv[1]);
         late = other.bget("s");
     }
-    CHECK(thrown([&] { late.get(); }).status() == HF_E_NO_CLIENT);
+    holdfast::error closed = thrown([&] { late.get(); });
+    CHECK(closed.status() == HF_E_NO_CLIENT && closed.executed() == HF_MAYBE_EXECUTED);
     std::puts("ok");
 }
