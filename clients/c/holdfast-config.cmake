@@ -1,6 +1,5 @@
 # Targets holdfast::holdfast and holdfast::static.
 get_filename_component(holdfast_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
-find_package(Threads REQUIRED)
 if(NOT TARGET holdfast::holdfast)
   add_library(holdfast::holdfast SHARED IMPORTED)
   set_target_properties(holdfast::holdfast PROPERTIES
@@ -11,5 +10,5 @@ if(NOT TARGET holdfast::holdfast)
   set_target_properties(holdfast::static PROPERTIES
     IMPORTED_LOCATION "${holdfast_prefix}/lib/libholdfast.a"
     INTERFACE_INCLUDE_DIRECTORIES "${holdfast_prefix}/include"
-    INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};m")
+    INTERFACE_LINK_LIBRARIES "pthread;${CMAKE_DL_LIBS};m")
 endif()

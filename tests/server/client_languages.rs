@@ -98,15 +98,24 @@ fn the_first_c_program_finds_the_library_by_pkg_config_and_cmake() {
     let libraries = folder.join("lib");
     assert_eq!(run(Command::new(&program).arg(&address).env("LD_LIBRARY_PATH", &libraries)), FIRST);
 
+    for program in made_by_cmake(&folder, "C", &["c/examples/first.c"]) {
+        let printed = run(Command::new(&program).arg(&address).env("LD_LIBRARY_PATH", &libraries));
+        assert_eq!(printed, FIRST, "{program}");
+    }
+}
+
+/// Programs with the shared and with the static library, of a project in one language.
+fn made_by_cmake(folder: &Folder, language: &str, sources: &[&str]) -> [String; 2] {
+    let sources: Vec<String> = sources.iter().map(|name| source(name)).collect();
     let project = format!(
-        "cmake_minimum_required(VERSION 3.10)\nproject(first C)\nfind_package(holdfast REQUIRED)\n\
+        "cmake_minimum_required(VERSION 3.10)\nproject(first {language})\nfind_package(holdfast REQUIRED)\n\
          foreach(kind holdfast static)\nadd_executable(with_${{kind}} {})\n\
          target_link_libraries(with_${{kind}} holdfast::${{kind}})\nendforeach()\n",
-        source("c/examples/first.c")
+        sources.join(" ")
     );
-    std::fs::create_dir(folder.join("project")).expect("a folder");
-    std::fs::write(folder.join("project/CMakeLists.txt"), project).expect("a file");
     let (from, to) = (folder.join("project"), folder.join("made"));
+    std::fs::create_dir(&from).expect("a folder");
+    std::fs::write(format!("{from}/CMakeLists.txt"), project).expect("a file");
     run(Command::new("cmake").args([
         "-S",
         &from,
@@ -115,14 +124,7 @@ fn the_first_c_program_finds_the_library_by_pkg_config_and_cmake() {
         &format!("-DCMAKE_PREFIX_PATH={}", folder.join("")),
     ]));
     run(Command::new("cmake").args(["--build", &to]));
-    for kind in ["holdfast", "static"] {
-        let program = format!("{to}/with_{kind}");
-        assert_eq!(
-            run(Command::new(&program).arg(&address).env("LD_LIBRARY_PATH", &libraries)),
-            FIRST,
-            "{kind}"
-        );
-    }
+    ["holdfast", "static"].map(|kind| format!("{to}/with_{kind}"))
 }
 
 #[test]
@@ -179,6 +181,13 @@ fn the_first_fortran_program_runs() {
     let program = checked(&folder, "fortran/examples/first.f90");
     let printed = run(Command::new(&program).arg(server.folder().join("socket")));
     assert_eq!(printed, "1048576 bytes, sum 16876371968. last 256512.\n");
+    let sources = ["fortran/holdfast.f90", "fortran/examples/first.f90"];
+    for program in made_by_cmake(&folder, "Fortran", &sources) {
+        let library = folder.join("lib");
+        let again =
+            run(Command::new(&program).arg(server.folder().join("socket")).env("LD_LIBRARY_PATH", library));
+        assert_eq!(again, printed, "{program}");
+    }
     // The first index is the fastest.
     let grid = server.client().call("getrange grid 8 15");
     assert_eq!(grid.as_bytes(), Some(&1002f64.to_le_bytes()[..]));
