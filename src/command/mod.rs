@@ -8,6 +8,7 @@ pub mod keys;
 pub mod redact;
 pub mod syntax;
 pub mod table;
+pub mod tips;
 
 use holdfast_resp::Args;
 use std::ops::{BitOr, Range};

@@ -6,6 +6,7 @@ use crate::{
         keys::{each_key, legacy_range},
         syntax::{self, Argument},
         table::{CommandId, Lookup, Table},
+        tips,
     },
     commands::prelude::*,
     util::glob,
@@ -245,8 +246,9 @@ fn write_info(out: &mut Writer, table: &Table, id: CommandId) {
     for category in categories {
         out.simple(format!("@{category}"));
     }
-    // Tips to clients of a cluster.
-    out.set(0);
+    let tips = tips::of(command.name);
+    out.set(tips.len());
+    tips.iter().for_each(|tip| out.bulk(tip));
     out.set(command.keys.len());
     for spec in command.keys {
         write_key_spec(out, spec);

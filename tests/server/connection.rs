@@ -536,6 +536,27 @@ fn slow_commands_are_logged() {
 }
 
 #[test]
+fn commands_have_tips_for_clients_of_several_nodes() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    let mut tips = |name: &str| {
+        let Reply::Array(infos) = client.call_args(&["command", "info", name]) else { panic!("no array") };
+        let Reply::Array(info) = &infos[0] else { panic!("{name} is no command") };
+        show(&info[7])
+    };
+    for (name, expected) in [
+        ("get", "[]"),
+        ("mget", "[request_policy:multi_shard]"),
+        ("dbsize", "[request_policy:all_shards response_policy:agg_sum]"),
+        ("config|set", "[request_policy:all_nodes response_policy:all_succeeded]"),
+        ("scan", "[nondeterministic_output request_policy:special]"),
+        ("smembers", "[nondeterministic_output_order]"),
+    ] {
+        assert_eq!(tips(name), expected, "{name}");
+    }
+}
+
+#[test]
 fn idle_clients_time_out() {
     let server = Server::start(&["--timeout", "1"]);
     let mut client = server.client();
