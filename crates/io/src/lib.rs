@@ -130,14 +130,14 @@ pub trait Io: Send + Sync {
     fn sync_dir(&self, folder: &str) -> io::Result<()>;
     /// Bytes that can still be allocated on the medium; `None`: it does not tell, as some network file systems do not.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
-    /// Bytes that new files may take which need not be beside the others and do not lie below, while so many are to be left for these. Less
-    /// than none: as many of these are missing.
-    fn room_for_files(&self, reserve: u64) -> io::Result<Option<i64>> {
+    /// How many new files of so many bytes each there is room for which need not be beside the others and do not lie below, while `reserve`
+    /// bytes are to be left for these. Less than none: as many files' bytes are missing of the reserve.
+    fn room_for_files(&self, reserve: u64, file_bytes: u64) -> io::Result<Option<i64>> {
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        Ok(self.free_bytes()?.map(|free| bytes(free) - bytes(reserve)))
+        Ok(self.free_bytes()?.map(|free| (bytes(free) - bytes(reserve)).div_euclid(bytes(file_bytes))))
     }
     /// The same of the further folder on a slower medium.
-    fn room_below(&self, _reserve: u64) -> io::Result<Option<i64>> {
+    fn room_below(&self, _reserve: u64, _file_bytes: u64) -> io::Result<Option<i64>> {
         Ok(Some(0))
     }
     /// The further folder on a slower medium, if there is one: new files go there if their names say so ([`SpreadFiles`]).

@@ -207,7 +207,8 @@ impl Found {
     fn spread(self, files: SpreadFiles) -> Result<Spread> {
         let Found { folders, paths, below } = self;
         let (places, reserve, has_other_below) = Default::default();
-        let spread = Spread { folders, paths, below, files, places, reserve, has_other_below };
+        let file_bytes = AtomicU64::new(1);
+        let spread = Spread { folders, paths, below, files, places, reserve, file_bytes, has_other_below };
         spread.look().and_then(|_| spread.find_other()).map_err(|e| Error::io("list the data folder", e))?;
         Ok(spread)
     }
@@ -226,6 +227,8 @@ pub struct Spread {
     places: Mutex<BTreeMap<String, usize>>,
     /// Bytes that are not for such files, of the medium where the other file lies.
     reserve: AtomicU64,
+    /// Bytes of a new file.
+    file_bytes: AtomicU64,
     /// Whether that is below.
     has_other_below: AtomicBool,
 }
@@ -410,21 +413,21 @@ impl Spread {
         Ok(if is_below { below } else { 0 })
     }
 
-    /// What is left of a folder's medium for files; less than none, if some of the reserve is missing there.
-    fn left_in(&self, folder: usize, reserve: u64) -> io::Result<Option<i64>> {
+    /// How many files of so many bytes are left of a folder's medium; less than none, if some of the reserve is missing there.
+    fn left_in(&self, folder: usize, reserve: u64, file_bytes: u64) -> io::Result<Option<i64>> {
         let of_other = if self.has_other_below.load(Relaxed) { self.below } else { Some(0) };
         let reserve = match folder {
             _ if of_other == Some(folder) => reserve,
             0 => reserve.min(HOME_RESERVE),
             _ => 0,
         };
-        self.folders[folder].room_for_files(reserve)
+        self.folders[folder].room_for_files(reserve, file_bytes)
     }
 
-    /// Bytes that files may take in a folder; as many as can be, if its medium does not tell.
-    fn room(&self, folder: usize) -> u64 {
-        let room = self.left_in(folder, self.reserve.load(Relaxed)).ok().flatten();
-        room.map_or(u64::MAX, |room| room.max(0) as u64)
+    /// How many new files a folder has room for; as many as can be, if its medium does not tell.
+    fn room(&self, folder: usize) -> i64 {
+        let (reserve, file_bytes) = (self.reserve.load(Relaxed), self.file_bytes.load(Relaxed));
+        self.left_in(folder, reserve, file_bytes).ok().flatten().unwrap_or(i64::MAX)
     }
 
     /// The folders that do not lie below.
@@ -432,16 +435,21 @@ impl Spread {
         (0..self.folders.len()).filter(|folder| Some(*folder) != self.below)
     }
 
-    /// The folder for a new file: the one with the fewest that has room, of those in which it may lie.
+    /// The folder for a new file: the one with the fewest that has room, of those in which it may lie. Where none has room for a whole file
+    /// but in its reserve, it comes out of what most is left of.
     fn choose(&self, name: &str, places: &BTreeMap<String, usize>) -> usize {
         if let Some(below) = self.below.filter(|_| (self.files.is_below)(name)) {
             return below;
         }
         let folders = self.above();
         let count = |folder: usize| places.values().filter(|place| **place == folder).count();
-        let roomy = folders.clone().filter(|&folder| self.room(folder) >= ROOM_MIN);
+        let roomy_min = ROOM_MIN.div_ceil(self.file_bytes.load(Relaxed)) as i64;
+        let roomy = folders.clone().filter(|&folder| self.room(folder) >= roomy_min);
+        let tight = || folders.clone().filter(|&folder| self.room(folder) > 0);
+        let free = |folder: usize| self.folders[folder].free_bytes().ok().flatten();
         let chosen = roomy.min_by_key(|&folder| count(folder));
-        chosen.or(folders.max_by_key(|&folder| self.room(folder))).expect("there is the data folder")
+        let chosen = chosen.or_else(|| tight().max_by_key(|&folder| self.room(folder)));
+        chosen.or_else(|| folders.max_by_key(|&folder| free(folder))).expect("there is the data folder")
     }
 }
 
@@ -527,19 +535,20 @@ impl Io for Spread {
         })
     }
 
-    fn room_for_files(&self, reserve: u64) -> io::Result<Option<i64>> {
+    fn room_for_files(&self, reserve: u64, file_bytes: u64) -> io::Result<Option<i64>> {
         self.reserve.store(reserve, Relaxed);
+        self.file_bytes.store(file_bytes, Relaxed);
         let mut sum = 0i64;
         for folder in self.above() {
-            // What the data folder lacks, no other one has for it.
-            let Some(left) = self.left_in(folder, reserve)? else { return Ok(None) };
+            // What the data folder lacks, no other one has for it; and no file lies in two of them.
+            let Some(left) = self.left_in(folder, reserve, file_bytes)? else { return Ok(None) };
             sum = sum.saturating_add(left.max(0));
         }
-        if sum == 0 { self.left_in(0, reserve) } else { Ok(Some(sum)) }
+        if sum == 0 { self.left_in(0, reserve, file_bytes) } else { Ok(Some(sum)) }
     }
 
-    fn room_below(&self, reserve: u64) -> io::Result<Option<i64>> {
-        self.below.map_or(Ok(Some(0)), |below| self.left_in(below, reserve))
+    fn room_below(&self, reserve: u64, file_bytes: u64) -> io::Result<Option<i64>> {
+        self.below.map_or(Ok(Some(0)), |below| self.left_in(below, reserve, file_bytes))
     }
 
     fn below(&self) -> Option<&dyn Io> {

@@ -243,7 +243,7 @@ fn one_more_file_may_lie_below_and_what_it_may_gain_is_left_there() {
     let left = || {
         let room =
             |left: std::io::Result<Option<i64>>| left.expect("it tells").expect("it tells") as u64 >> 20;
-        [room(io.room_for_files(ROOM / 2)), room(io.room_below(ROOM / 2))]
+        [room(io.room_for_files(ROOM / 2, 1)), room(io.room_below(ROOM / 2, 1))]
     };
     create(&*io, "heap");
     assert!(!io.is_below("heap"));
@@ -271,12 +271,12 @@ fn room_is_the_sum_of_all_without_the_reserve() {
     let (machines, io) = on_two_media("b", ROOM);
     let free = io.free_bytes().expect("it tells").expect("it tells");
     assert!(free > 2 * ROOM - (1 << 20) && free <= 2 * ROOM, "{free}");
-    assert_eq!(io.room_for_files(ROOM / 2).expect("it tells"), Some((free - ROOM / 2) as i64));
+    assert_eq!(io.room_for_files(ROOM / 2, 1).expect("it tells"), Some((free - ROOM / 2) as i64));
     // What is reserved is not taken by such files, though the other folder has more of them.
-    let room = io.room_for_files(2 * ROOM).expect("it tells").expect("it tells");
+    let room = io.room_for_files(2 * ROOM, 1).expect("it tells").expect("it tells");
     assert!(room > ROOM as i64 - (1 << 20) && room <= ROOM as i64, "{room}");
     assert_eq!(
-        io.room_for_files(4 * ROOM).expect("it tells"),
+        io.room_for_files(4 * ROOM, 1).expect("it tells"),
         Some(room),
         "what is missing, nobody else has"
     );
@@ -285,11 +285,30 @@ fn room_is_the_sum_of_all_without_the_reserve() {
     assert_eq!(logs, [0, 4]);
 }
 
+/// No file lies in two folders, so the rest of less than one file that each has is no room.
+#[test]
+fn room_is_of_whole_files() {
+    const FILE: u64 = 1 << 20;
+    let (machines, io) = on_two_media("b", 3 * FILE + FILE / 2);
+    let room = |reserve| io.room_for_files(reserve, FILE).expect("it tells").expect("it tells");
+    let fill = |name: &str| {
+        let file = io.open(name, true).expect("room");
+        file.write_at(&[&AlignedBuf::zeroed(FILE as usize)], 0, Durability::Durable).map_err(|e| e.kind())
+    };
+    let files = || machines.each_ref().map(|machine| machine.list("log").expect("a folder").len());
+    assert_eq!((room(0), room(FILE)), (6, 5));
+    (0..5).for_each(|number| fill(&format!("log/{number}")).expect("there is room"));
+    assert_eq!((room(FILE), files()), (0, [2, 3]));
+    // What comes out of the reserve lies where that is.
+    fill("log/5").expect("the reserve");
+    assert_eq!((room(0), files()), (0, [3, 3]));
+}
+
 #[test]
 fn a_folder_below_has_no_room_for_what_lies_above() {
     const ROOM: u64 = 1 << 30;
     let (_, io) = on_two_media("-b", ROOM);
-    let room = |io: &dyn Io, reserve| io.room_for_files(reserve).expect("it tells").expect("it tells");
+    let room = |io: &dyn Io, reserve| io.room_for_files(reserve, 1).expect("it tells").expect("it tells");
     assert!((ROOM as i64 - (1 << 20)..=ROOM as i64).contains(&room(&*io, 0)));
     assert!(
         (-(1 << 20) - ROOM as i64..=-(ROOM as i64)).contains(&room(&*io, 2 * ROOM)),

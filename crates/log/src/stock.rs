@@ -92,14 +92,14 @@ impl Segments {
 
     /// How many segments' files the media above say that they have room for, beside what is left for others; `None`: they do not tell.
     fn room_above(&self) -> Option<i64> {
-        let room = self.io.room_for_files(self.space.reserve.load(Ordering::Relaxed)).ok().flatten();
-        room.map(|room| room.div_euclid(self.segment_bytes() as i64))
+        let reserve = self.space.reserve.load(Ordering::Relaxed);
+        self.io.room_for_files(reserve, self.segment_bytes()).ok().flatten()
     }
 
     /// The same of the one below.
     fn room_below(&self) -> Option<i64> {
-        let room = self.io.room_below(self.space.reserve.load(Ordering::Relaxed)).ok().flatten();
-        room.map(|room| room.div_euclid(self.segment_bytes() as i64))
+        let reserve = self.space.reserve.load(Ordering::Relaxed);
+        self.io.room_below(reserve, self.segment_bytes()).ok().flatten()
     }
 
     /// Whether the medium refused to hold another file, and was not tried again since: the one below, if there is one.

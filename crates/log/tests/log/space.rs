@@ -8,14 +8,27 @@ use std::{
 };
 
 use crate::fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload};
-use holdfast_io::{Error, Io, SimIo};
+use holdfast_io::{Error, Further, Io, SimIo, Spread};
 use holdfast_log::{
-    Admission, FIRST_LSN, Limit, Log, LogOptions, Lsn, Purpose, Reservation, Scope, batch_len,
+    Admission, BATCH_HEADER, FILES, FIRST_LSN, Limit, Log, LogOptions, Lsn, Purpose, Reservation, Scope,
+    batch_len,
 };
 
 fn append(log: &Log, number: u64, len: usize) -> (Lsn, Vec<u8>) {
     let payload = payload(number, len);
     (log.append(&payload), payload)
+}
+
+/// A new log that is spread over folders on media of their own.
+fn spread(machines: &[SimIo], o: LogOptions) -> (Arc<Log>, Arc<dyn Io>) {
+    let further = |number: usize| Further { path: number.to_string(), is_below: false };
+    let more: Vec<_> = (1..machines.len()).map(further).collect();
+    let io = Spread::open(Arc::new(machines[0].clone()), "home", FILES, &more, &|further, _| {
+        let number: usize = further.path.parse().expect("a number");
+        Ok(Arc::new(machines[number].clone()))
+    });
+    let io = io.expect("new folders");
+    (Log::create(io.clone(), o).expect("a new log"), io)
 }
 
 fn scan(log: &Log, seq: u64, scope: Scope) -> Vec<Lsn> {
@@ -309,6 +322,26 @@ fn a_full_log_says_so_until_a_segment_is_freed() {
         let mut buf = vec![0; big.len()];
         log.read(lsn + 24, &mut buf).expect("read");
         assert!(buf == big);
+    }
+}
+
+/// Further folders have room for whole segments only: the rests of many are no room for one more.
+#[test]
+fn what_folders_have_left_of_less_than_a_segment_is_not_promised() {
+    let segment = u64::from(options().segment_size);
+    for folders in 1..6u64 {
+        let machines: Vec<SimIo> = (0..folders).map(SimIo::new).collect();
+        // Beside the files that tie them, each has most of a segment more.
+        machines.iter().for_each(|machine| machine.set_capacity(21 * segment - 1024 + folders * 8192));
+        let (log, _) = spread(&machines, LogOptions { max_pending_bytes: 8 << 20, ..options() });
+        let mut reservation = Reservation::new(&log);
+        let steps = (4..22).rev().map(|bits| 1 << bits);
+        steps.for_each(|bytes| while reservation.add(bytes, Purpose::Write).is_ok() {});
+        append(&log, 1, reservation.bytes() as usize - BATCH_HEADER);
+        reservation.release(u64::MAX);
+        log.wait_durable(log.tail()).expect("it was reserved");
+        let admissions = [Purpose::Remove, Purpose::Clean].map(|purpose| log.admit_for(1000, purpose));
+        assert_eq!(admissions, [Admission::Ok; 2], "{folders} folders");
     }
 }
 

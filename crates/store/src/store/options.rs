@@ -131,7 +131,7 @@ impl Options {
     pub(crate) fn segment_size(&self, io: &dyn Io) -> u32 {
         let medium = io.free_bytes().ok().flatten().unwrap_or(u64::MAX);
         let log = self.log_bytes_max.min(self.disk_bytes_max).min(medium);
-        let above = match io.below().map(|_| io.room_for_files(0).ok().flatten()) {
+        let above = match io.below().map(|_| io.room_for_files(0, 1).ok().flatten()) {
             Some(room) => self.log_bytes_above_max.min(room.map_or(u64::MAX, |room| room.max(0) as u64)),
             None => u64::MAX,
         };
