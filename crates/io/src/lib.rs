@@ -97,6 +97,9 @@ pub trait File: Send + Sync {
     }
 }
 
+/// Allocates what a new file needs.
+pub type FillFile<'a> = &'a dyn Fn(&dyn File) -> io::Result<()>;
+
 /// A data folder and what else an engine needs from a machine.
 pub trait Io: Send + Sync {
     /// Opens a file by its name relative to the data folder, e.g. `log/0000002a`; creates it (and its parent
@@ -152,6 +155,17 @@ pub trait Io: Send + Sync {
     fn further_folders(&self) -> Vec<FolderUse> {
         Vec::new()
     }
+    /// Makes a new file, and fills it. A folder that has no room for it, whatever its medium tells, gets no more of them than are removed there
+    /// until it has taken one that is made `again`; another one gets this file, if there is one ([`Spread`]). What a file took that could not
+    /// be filled may have to be removed.
+    fn create(&self, name: &str, _again: bool, fill: FillFile<'_>) -> io::Result<Arc<dyn File>> {
+        let file = self.open(name, true)?;
+        fill(&*file).map(|()| file)
+    }
+    /// Whether a file may be made [again](Io::create) in a folder that has refused one.
+    fn has_refused(&self) -> bool {
+        false
+    }
     /// A queue in which a thread can have so many reads under way at once.
     ///
     /// # Errors
@@ -204,8 +218,7 @@ impl Error {
     /// Whether the medium had no room: that is no failure of it, and there may be room later. A quota that is used up is the
     /// same.
     pub fn is_full(&self) -> bool {
-        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
-        matches!(self, Error::Io { source, .. } if full.contains(&source.kind()))
+        matches!(self, Error::Io { source, .. } if is_full(source))
     }
 
     /// Whether the process, or the system, has as many files open as it may.
@@ -218,6 +231,10 @@ impl Error {
     pub fn corrupt(file: &str, offset: u64, what: impl Into<String>) -> Self {
         Error::Corrupt { file: file.to_owned(), offset, what: what.into() }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl fmt::Display for Error {

@@ -7,7 +7,7 @@
 //! One of them may lie *below* the others, on a slower medium: of new files those are made there whose names say so. One more file, which
 //! is not spread, may be moved there.
 
-use crate::{BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, Scm, sealed};
+use crate::{BLOCK, Durability, Error, File, FillFile, Io, ReadQueue, RealIo, Result, Scm, is_full, sealed};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -206,9 +206,10 @@ impl Found {
 
     fn spread(self, files: SpreadFiles) -> Result<Spread> {
         let Found { folders, paths, below } = self;
-        let (places, reserve, has_other_below) = Default::default();
+        let (places, refused, reserve, has_other_below) = Default::default();
         let file_bytes = AtomicU64::new(1);
-        let spread = Spread { folders, paths, below, files, places, reserve, file_bytes, has_other_below };
+        let spread =
+            Spread { folders, paths, below, files, places, refused, reserve, file_bytes, has_other_below };
         spread.look().and_then(|_| spread.find_other()).map_err(|e| Error::io("list the data folder", e))?;
         Ok(spread)
     }
@@ -225,6 +226,9 @@ pub struct Spread {
     files: SpreadFiles,
     /// Where each file is.
     places: Mutex<BTreeMap<String, usize>>,
+    /// The folders above that have refused a file, in the order in which they did so last, and how many files were removed there since: it is
+    /// known that so many more have room there.
+    refused: Mutex<Vec<(usize, i64)>>,
     /// Bytes that are not for such files, of the medium where the other file lies.
     reserve: AtomicU64,
     /// Bytes of a new file.
@@ -413,8 +417,8 @@ impl Spread {
         Ok(if is_below { below } else { 0 })
     }
 
-    /// How many files of so many bytes are left of a folder's medium; less than none, if some of the reserve is missing there.
-    fn left_in(&self, folder: usize, reserve: u64, file_bytes: u64) -> io::Result<Option<i64>> {
+    /// How many files of so many bytes a folder's medium says that it has room for; less than none, if some of the reserve is missing there.
+    fn told_of(&self, folder: usize, reserve: u64, file_bytes: u64) -> io::Result<Option<i64>> {
         let of_other = if self.has_other_below.load(Relaxed) { self.below } else { Some(0) };
         let reserve = match folder {
             _ if of_other == Some(folder) => reserve,
@@ -424,10 +428,49 @@ impl Spread {
         self.folders[folder].room_for_files(reserve, file_bytes)
     }
 
-    /// How many new files a folder has room for; as many as can be, if its medium does not tell.
-    fn room(&self, folder: usize) -> i64 {
+    /// The same as far as is known: of a folder that has refused a file, the medium's word is not taken.
+    fn left_in(&self, folder: usize, reserve: u64, file_bytes: u64) -> io::Result<Option<i64>> {
+        let told = self.told_of(folder, reserve, file_bytes)?;
+        let refused = self.refused.lock();
+        let known = refused.iter().find(|(refusing, _)| *refusing == folder).map(|(_, removed)| *removed);
+        Ok(known.map(|known| told.map_or(known, |told| told.min(known))).or(told))
+    }
+
+    /// How many new files a folder has room for beside a reserve; as many as can be, if its medium does not tell.
+    fn room(&self, folder: usize, reserve: u64) -> i64 {
+        self.left_in(folder, reserve, self.file_bytes.load(Relaxed)).ok().flatten().unwrap_or(i64::MAX)
+    }
+
+    /// Notes that a folder has refused a file.
+    fn refuse(&self, folder: usize) {
+        let mut refused = self.refused.lock();
+        refused.retain(|(refusing, _)| *refusing != folder);
+        refused.push((folder, 0));
+    }
+
+    /// Counts files that were removed in a folder, or made there, since it has refused one.
+    fn count_removed(&self, folder: usize, change: i64) {
+        let mut refused = self.refused.lock();
+        let known = refused.iter_mut().find(|(refusing, _)| *refusing == folder);
+        known.into_iter().for_each(|(_, removed)| *removed = (*removed + change).max(0));
+    }
+
+    /// The folder that has refused a file longest ago, of those that say that they have room.
+    fn refusing(&self) -> Option<usize> {
         let (reserve, file_bytes) = (self.reserve.load(Relaxed), self.file_bytes.load(Relaxed));
-        self.left_in(folder, reserve, file_bytes).ok().flatten().unwrap_or(i64::MAX)
+        let says_so = |folder: usize| {
+            self.told_of(folder, reserve, file_bytes).is_ok_and(|told| told.is_none_or(|told| told > 0))
+        };
+        self.refused.lock().iter().map(|(folder, _)| *folder).find(|&folder| says_so(folder))
+    }
+
+    /// Opens or creates a file in a folder, and remembers that it is there.
+    fn open_in(&self, folder: usize, name: &str, create: bool) -> io::Result<Arc<dyn File>> {
+        let file = self.folders[folder].open(name, create)?;
+        if self.places.lock().insert(name.to_owned(), folder).is_none() {
+            self.count_removed(folder, -1);
+        }
+        Ok(file)
     }
 
     /// The folders that do not lie below.
@@ -436,20 +479,22 @@ impl Spread {
     }
 
     /// The folder for a new file: the one with the fewest that has room, of those in which it may lie. Where none has room for a whole file
-    /// but in its reserve, it comes out of what most is left of.
-    fn choose(&self, name: &str, places: &BTreeMap<String, usize>) -> usize {
+    /// but in its reserve, it comes out of that; `None`: not even there.
+    fn choose(&self, name: &str) -> Option<usize> {
         if let Some(below) = self.below.filter(|_| (self.files.is_below)(name)) {
-            return below;
+            return Some(below);
         }
+        let places = self.places.lock();
         let folders = self.above();
         let count = |folder: usize| places.values().filter(|place| **place == folder).count();
         let roomy_min = ROOM_MIN.div_ceil(self.file_bytes.load(Relaxed)) as i64;
-        let roomy = folders.clone().filter(|&folder| self.room(folder) >= roomy_min);
-        let tight = || folders.clone().filter(|&folder| self.room(folder) > 0);
-        let free = |folder: usize| self.folders[folder].free_bytes().ok().flatten();
-        let chosen = roomy.min_by_key(|&folder| count(folder));
-        let chosen = chosen.or_else(|| tight().max_by_key(|&folder| self.room(folder)));
-        chosen.or_else(|| folders.max_by_key(|&folder| free(folder))).expect("there is the data folder")
+        let most = |reserve: u64| {
+            let rooms = folders.clone().map(|folder| (self.room(folder, reserve), folder));
+            rooms.filter(|(room, _)| *room > 0).max().map(|(_, folder)| folder)
+        };
+        let reserve = self.reserve.load(Relaxed);
+        let roomy = folders.clone().filter(|&folder| self.room(folder, reserve) >= roomy_min);
+        roomy.min_by_key(|&folder| count(folder)).or_else(|| most(reserve)).or_else(|| most(0))
     }
 }
 
@@ -470,12 +515,39 @@ impl Io for Spread {
         if !name.strip_prefix(self.files.folder).is_some_and(|name| name.starts_with('/')) {
             return self.folders[0].open(name, create);
         }
-        let mut places = self.places.lock();
-        let known = places.get(name).copied();
-        let folder = known.unwrap_or_else(|| if create { self.choose(name, &places) } else { 0 });
-        let file = self.folders[folder].open(name, create)?;
-        places.insert(name.to_owned(), folder);
-        Ok(file)
+        let known = self.places.lock().get(name).copied();
+        let chosen = || if create { self.choose(name) } else { None };
+        self.open_in(known.or_else(chosen).unwrap_or(0), name, create)
+    }
+
+    fn create(&self, name: &str, again: bool, fill: FillFile<'_>) -> io::Result<Arc<dyn File>> {
+        loop {
+            let known = self.places.lock().get(name).copied();
+            let chosen = || if again { self.refusing() } else { self.choose(name) };
+            let folder = known.or_else(chosen).ok_or(ErrorKind::StorageFull)?;
+            let file = self.open_in(folder, name, true).and_then(|file| fill(&*file).map(|()| file));
+            match file {
+                Err(e) if is_full(&e) && Some(folder) != self.below => {
+                    match self.remove(name) {
+                        Err(e) if e.kind() == ErrorKind::NotFound => {}
+                        removed => removed?,
+                    }
+                    self.refuse(folder);
+                    if again {
+                        return Err(e);
+                    }
+                }
+                Ok(_) if again => {
+                    self.refused.lock().retain(|(refusing, _)| *refusing != folder);
+                    return file;
+                }
+                _ => return file,
+            }
+        }
+    }
+
+    fn has_refused(&self) -> bool {
+        self.refusing().is_some()
     }
 
     fn scm(&self) -> Option<&Scm> {
@@ -505,8 +577,11 @@ impl Io for Spread {
             return self.find_other().map(drop);
         }
         let mut places = self.places.lock();
-        self.folders[places.get(name).copied().unwrap_or(0)].remove(name)?;
-        places.remove(name);
+        let folder = places.get(name).copied().unwrap_or(0);
+        self.folders[folder].remove(name)?;
+        if places.remove(name).is_some() {
+            self.count_removed(folder, 1);
+        }
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Result};
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Result};
 
 use crate::{
     Limit, LogUsage,
@@ -77,6 +77,9 @@ impl Segments {
         let is_below = self.io.below().is_some();
         if is_below && has_room(self.room_above()) {
             self.table.write().above.is_full = false;
+        }
+        if self.io.has_refused() {
+            self.try_refusing()?;
         }
         if self.medium_is_full() && has_room(if is_below { self.room_below() } else { self.room_above() }) {
             self.table.write().tier(is_below).is_tried = true;
@@ -250,7 +253,7 @@ impl Segments {
     /// A file full of zeroes: writing to it later allocates nothing and changes no metadata. `None`: the medium has no room for it.
     fn create_file(&self, is_below: bool) -> Result<Option<SlotFile>> {
         let slot = self.table.read().free_slot(if is_below { BELOW } else { 0 });
-        match self.make_zeroes(slot) {
+        match self.make_zeroes(slot, false) {
             Err(e) if is_refusal(&e) => self.refuse(slot, is_below, &e).map(|()| None),
             Ok(file) => {
                 self.table.write().tier(file.is_below).files += 1;
@@ -260,27 +263,54 @@ impl Segments {
         }
     }
 
-    fn make_zeroes(&self, slot: u32) -> Result<SlotFile> {
-        let file = SlotFile::open(&*self.io, slot, true)?;
-        let failed = |e| Error::io(format!("create {}", file.name()), e);
-        let size = self.segment_bytes();
-        if file.len().map_err(failed)? > 0 {
-            file.set_len(0).map_err(failed)?;
+    /// Makes a spare in a folder above that has refused a file, unless it refuses that too. Others may get theirs elsewhere meanwhile, so they are
+    /// not told that it is full, nor that it has room.
+    fn try_refusing(&self) -> Result<()> {
+        let _preparing = self.pause_preparing();
+        let table = self.table.read();
+        let (slot, is_allowed) = (table.free_slot(0), table.files_are_allowed(false));
+        drop(table);
+        if !is_allowed {
+            return Ok(());
         }
-        match file.allocate(0, size) {
-            // The file system has made it zero.
-            Ok(()) => {
-                self.writes.zeroes.fetch_add(size, Ordering::Relaxed);
+        match self.make_zeroes(slot, true) {
+            Err(e) if is_refusal(&e) => self.remove_refused(slot),
+            Ok(file) => {
+                let mut table = self.table.write();
+                table.above.files += 1;
+                table.above.is_full = false;
+                table.add_spare(file);
+                Ok(())
             }
-            Err(e) if e.kind() == ErrorKind::Unsupported => self.fill_with_zeroes(&file).map_err(failed)?,
-            Err(e) => return Err(failed(e)),
+            Err(e) => Err(e),
         }
-        file.sync().map_err(failed)?;
-        self.io.sync_dir(FOLDER).map_err(failed)?;
-        Ok(file)
     }
 
-    fn fill_with_zeroes(&self, file: &SlotFile) -> io::Result<()> {
+    /// `again`: in a folder that has refused a file.
+    fn make_zeroes(&self, slot: u32, again: bool) -> Result<SlotFile> {
+        let name = file_name(slot);
+        let failed = |e| Error::io(format!("create {name}"), e);
+        let size = self.segment_bytes();
+        let fill = |file: &dyn File| {
+            if file.len()? > 0 {
+                file.set_len(0)?;
+            }
+            match file.allocate(0, size) {
+                // The file system has made it zero.
+                Ok(()) => {
+                    self.writes.zeroes.fetch_add(size, Ordering::Relaxed);
+                }
+                Err(e) if e.kind() == ErrorKind::Unsupported => self.fill_with_zeroes(file)?,
+                Err(e) => return Err(e),
+            }
+            file.sync()
+        };
+        let file = self.io.create(&name, again, &fill).map_err(failed)?;
+        self.io.sync_dir(FOLDER).map_err(failed)?;
+        Ok(SlotFile { slot, is_below: self.io.is_below(&name), file })
+    }
+
+    fn fill_with_zeroes(&self, file: &dyn File) -> io::Result<()> {
         let size = self.segment_bytes();
         let zeroes = AlignedBuf::zeroed(PIECE.min(size as usize));
         let mut at = 0;
@@ -295,18 +325,22 @@ impl Segments {
 
     /// Notes that the medium, or the system, refuses a file, which is no failure of the log. What the file took is needed elsewhere.
     fn refuse(&self, slot: u32, is_below: bool, why: &Error) -> Result<()> {
-        let name = file_name(slot);
-        match self.io.remove(&name) {
-            // It could not even be opened.
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            removed => removed.map_err(|e| Error::io(format!("remove {name}"), e))?,
-        }
+        self.remove_refused(slot)?;
         let mut table = self.table.write();
         table.tier(is_below).is_full = true;
         table.is_out_of_files = why.is_out_of_files();
         drop(table);
         self.measure_space();
         Ok(())
+    }
+
+    fn remove_refused(&self, slot: u32) -> Result<()> {
+        let name = file_name(slot);
+        match self.io.remove(&name) {
+            // It could not even be opened, or is removed already.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(|e| Error::io(format!("remove {name}"), e)),
+        }
     }
 
     /// Makes a spare of the file of the oldest segment that is kept for pins only: they are overrun. False if there is none.

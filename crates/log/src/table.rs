@@ -126,7 +126,13 @@ impl Table {
     /// Whether a file more may be made there, as far as is known without asking the medium.
     pub fn may_create(&self, is_below: bool) -> bool {
         let tier = if is_below { &self.below } else { &self.above };
-        self.files() < self.files_max && tier.files < tier.files_max && (!tier.is_full || tier.is_tried)
+        self.files_are_allowed(is_below) && (!tier.is_full || tier.is_tried)
+    }
+
+    /// The same, whatever the medium.
+    pub fn files_are_allowed(&self, is_below: bool) -> bool {
+        let tier = if is_below { &self.below } else { &self.above };
+        self.files() < self.files_max && tier.files < tier.files_max
     }
 
     /// The first number from `first` on that no file has.

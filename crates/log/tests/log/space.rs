@@ -373,6 +373,37 @@ fn a_used_up_quota_is_a_full_medium_and_no_failure() {
     assert_eq!((log.admit(1000), log.failed()), (Admission::Full, None));
 }
 
+/// One of two folders has a quota of its own: the other one takes what it refuses, and once it has more, it takes files again.
+#[test]
+fn a_folder_with_a_quota_is_passed_over() {
+    let segment = u64::from(options().segment_size);
+    for limited in [0, 1] {
+        let machines = [SimIo::new(1), SimIo::new(2)];
+        machines[limited].set_quota(10 * segment);
+        machines[1 - limited].set_capacity(40 * segment);
+        let (log, io) = spread(&machines, options());
+        let files = || machines.each_ref().map(|machine| machine.list("log").expect("a folder").len());
+        let fill = || {
+            while log.admit(1500) == Admission::Ok {
+                append(&log, 1, 1500);
+                log.wait_durable(log.tail()).expect("it was admitted");
+            }
+        };
+        fill();
+        assert!(files()[limited] == 9 && files()[1 - limited] > 30, "{:?}", files());
+        assert_eq!(log.admit_for(1500, Purpose::Remove), Admission::Ok);
+        let refused = log.tail();
+        // It is tried, and refuses again: nothing is promised.
+        log.look_for_room();
+        assert_eq!((log.admit(1500), io.has_refused()), (Admission::Full, true));
+        machines[limited].set_quota(1 << 30);
+        machines[limited].set_capacity(30 * segment);
+        log.look_for_room();
+        fill();
+        assert!(log.tail() > refused + 15 * SEGMENT_PAYLOAD && files()[limited] > 25, "{:?}", files());
+    }
+}
+
 #[test]
 fn nothing_is_promised_while_a_full_medium_is_tried_again() {
     let io = SimIo::new(1);
