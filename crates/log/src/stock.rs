@@ -216,6 +216,7 @@ impl Segments {
 
     /// A file for the next segment; `None`: there is no room for it.
     pub(crate) fn take_file(&self, durable: Lsn) -> Result<Option<SlotFile>> {
+        let mut has_moved = false;
         loop {
             if let Some(file) = self.table.write().above.spares.pop() {
                 return Ok(Some(file));
@@ -225,7 +226,11 @@ impl Segments {
             {
                 return Ok(Some(file));
             }
-            if self.move_down(durable)? {
+            // What moves down leaves room above for one. If that is refused, more of them would be, too.
+            let is_of_no_use = has_moved && self.table.read().above.is_full;
+            if !is_of_no_use && self.move_down(durable)? {
+                has_moved = true;
+                self.table.write().above.is_full = false;
                 continue;
             }
             // Such as when one batch is larger than all that may be above.

@@ -231,6 +231,32 @@ fn a_medium_below_that_refuses_has_what_it_needs_given_back() {
     check_reads(&log, &batches);
 }
 
+/// Above there is a quota: what it refuses has one segment move down, and no more.
+#[test]
+fn a_quota_above_has_one_segment_move_down_for_each_new_one() {
+    let machines = [SimIo::new(1), SimIo::new(2)];
+    machines[0].set_quota(30 * SEGMENT);
+    let below = [Further { path: "drive".to_owned(), is_below: true }];
+    let io = Spread::open(Arc::new(machines[0].clone()), "home", FILES, &below, &|_, _| {
+        Ok(Arc::new(machines[1].clone()))
+    });
+    let log = Log::create(io.expect("new folders"), options()).expect("a new log");
+    let files = || machines.each_ref().map(|machine| machine.list("log").expect("a folder").len());
+    let (mut batches, mut before) = (Batches::new(), 0);
+    for seq in 0..60 {
+        fill(&log, &mut batches, seq);
+        let [_, below] = files();
+        assert!(below <= before + 1, "segment {seq}: {before} and {below} files below");
+        before = below;
+    }
+    assert!(files()[0] == 29 && before > 25, "{:?}", files());
+    // Somebody else has taken what a segment leaves: the next ones are made below.
+    machines[0].set_quota(0);
+    fill(&log, &mut batches, 62);
+    assert!(files()[0] >= 26, "{:?}", files());
+    check_reads(&log, &batches);
+}
+
 #[test]
 fn a_batch_larger_than_all_that_may_be_above_is_stored() {
     for sim in machines() {
