@@ -24,6 +24,7 @@ const GAP_MIN: usize = 16 << 10;
 const READS_MAX: usize = 64;
 /// After so long without a word it is looked whether the server has closed the connection, before a request is sent.
 const SILENCE: Duration = Duration::from_millis(5);
+const BACKOFF_LOST: Duration = Duration::from_millis(1);
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -85,6 +86,8 @@ pub struct Connection {
     link: Link,
     /// Attempts to connect since the last that succeeded.
     attempts: u32,
+    /// Links that were lost since the last that has brought a reply.
+    losses: u32,
     /// Why there is no link.
     cause: String,
     pub outbox: Outbox,
@@ -120,6 +123,7 @@ impl Connection {
             address,
             link: Link::Down { until: None },
             attempts: 0,
+            losses: 0,
             cause: "no attempt was made to connect".into(),
             outbox: Outbox::default(),
             input: Box::default(),
@@ -424,6 +428,7 @@ impl Connection {
         let Some(id) = self.outbox.front() else {
             return Err(io::Error::new(ErrorKind::InvalidData, "a reply that nobody has asked for"));
         };
+        self.losses = 0;
         let whole = self.outbox.front_is_sent();
         let (result, filled) = match decoded {
             Decoded::Reply(Reply::Error(text)) => {
@@ -476,14 +481,18 @@ impl Connection {
         let was_up = matches!(self.unlink(), Link::Up(_));
         self.registered = None;
         self.cause = cause.to_owned();
-        self.attempts = self.attempts.saturating_add(1);
-        // The first attempt after a loss is made at once.
-        let wait = if was_up { Duration::ZERO } else { BACKOFF_MIN * (1 << (self.attempts - 1).min(8)) };
+        let wait = if was_up {
+            self.losses = self.losses.saturating_add(1);
+            // Those that brought no reply may go on so.
+            if self.losses == 1 { Duration::ZERO } else { BACKOFF_LOST * (1 << (self.losses - 1).min(10)) }
+        } else {
+            self.attempts = self.attempts.saturating_add(1);
+            BACKOFF_MIN * (1 << (self.attempts - 1).min(8))
+        };
         self.link = Link::Down { until: Some(now + wait.min(BACKOFF_MAX)) };
         if !was_up {
             return;
         }
-        self.attempts = 0;
         shared.map_is_asked = false;
         let (requests, bytes) = self.outbox.clear();
         shared.pending_bytes -= bytes;

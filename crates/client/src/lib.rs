@@ -71,7 +71,8 @@
 //! ```
 //!
 //! * *Down*: requests queue up. The first of them opens the connection; after a failure it waits 10 ms, then twice as
-//!   long each time up to 1 s, whatever is asked for meanwhile. After a loss the first attempt is made at once.
+//!   long each time up to 1 s, whatever is asked for meanwhile. After the loss of a connection that has brought a reply
+//!   the first attempt is made at once; after that of another one it waits likewise, from 2 ms on.
 //! * *Connecting*, and for TLS a part of *Greeting*: for [`Config::connect_timeout`] at most.
 //! * *Greeting*: `HELLO 3 AUTH …`, `CLIENT SETNAME`, `SELECT`, whose replies are awaited before anything else is sent.
 //!   An error ends all requests that wait, with [`Error::Refused`].
