@@ -7,7 +7,7 @@ use crate::{
     error::{Error, Executed},
     outbox::{Outbox, SLICES},
     request::{RequestId, Requests},
-    slots::{ASK_FOR_MAP, Owned, Redirect, is_node, parse_map},
+    slots::{ASK_FOR_MAP, Owned, Redirect, is_node, parse_map, parse_replicas},
     transport::{Network, Transport},
 };
 use holdfast_resp::Reply;
@@ -67,8 +67,11 @@ pub struct Shared {
     pub holds: bool,
     /// Whether some server is to say who has which slots.
     pub map_is_asked: bool,
-    /// What one has said of that.
+    /// What one has said of that, and which other servers there are.
     pub map: Vec<Owned>,
+    pub replicas: Vec<Address>,
+    /// Whether the servers are nodes of a cluster, once one of them has told.
+    pub is_cluster: Option<bool>,
     pub network: Box<dyn Network>,
     /// What is said first, and the number of replies.
     pub greeting: (Vec<u8>, usize),
@@ -115,6 +118,8 @@ pub struct Connection {
     is_node: bool,
     /// Until when requests are held back.
     holds_until: Option<Instant>,
+    /// Whether it is to be asked who has which slots, though it has nothing else to do.
+    pub is_sought: bool,
 }
 
 impl Connection {
@@ -140,6 +145,7 @@ impl Connection {
             eager: true,
             is_node: false,
             holds_until: None,
+            is_sought: false,
         }
     }
 
@@ -178,6 +184,11 @@ impl Connection {
         matches!(self.link, Link::Up(_))
     }
 
+    /// Whether the last link was lost, or could not be made, and there is no other one yet.
+    pub fn is_away(&self) -> bool {
+        !self.is_up() && (self.losses > 0 || self.attempts > 0)
+    }
+
     /// What requests wait for.
     pub fn waits_for(&self) -> String {
         match &self.link {
@@ -191,13 +202,17 @@ impl Connection {
     /// When something is to be done even if nothing arrives.
     pub fn timer(&self, connect_timeout: Duration) -> Option<Instant> {
         match &self.link {
-            Link::Down { until } if !self.outbox.is_empty() => *until,
+            Link::Down { until } if self.has_to_do() => *until,
             Link::Connecting { since, .. } | Link::Greeting { since, .. } => {
                 since.checked_add(connect_timeout)
             }
             Link::Up(_) if self.outbox.is_held() => self.holds_until,
             _ => None,
         }
+    }
+
+    fn has_to_do(&self) -> bool {
+        !self.outbox.is_empty() || self.is_sought
     }
 
     /// Connects if there is a reason to, and writes as much as goes.
@@ -209,7 +224,7 @@ impl Connection {
         }
         match &self.link {
             Link::Down { until } => {
-                if self.outbox.is_empty() || until.is_some_and(|until| until > now) {
+                if !self.has_to_do() || until.is_some_and(|until| until > now) {
                     return;
                 }
                 match shared.network.connect(&self.address, self.attempts) {
@@ -312,11 +327,15 @@ impl Connection {
     /// Before the first request is sent, a node of a cluster is asked who has which slots; but not over a Unix socket, for the reply
     /// names TCP ports, which the caller has chosen not to use.
     fn greeted(&mut self, shared: &mut Shared, now: Instant) {
-        if self.apart || !shared.asks_first || shared.map_is_asked {
+        let is_sought = mem::take(&mut self.is_sought);
+        if self.apart || !is_sought && (!shared.asks_first || shared.map_is_asked) {
             return;
         }
-        shared.asks_first = self.is_node && matches!(self.address, Address::Tcp { .. });
-        if shared.asks_first {
+        let may_tell = matches!(self.address, Address::Tcp { .. });
+        shared.asks_first &= self.is_node && may_tell;
+        // Over RESP2 a node does not say that it is one.
+        let asks = shared.asks_first || is_sought && may_tell && shared.is_cluster != Some(false);
+        if asks {
             shared.pending_bytes += self.outbox.put_first(ASK_FOR_MAP);
             self.holds_until = now.checked_add(shared.connect_timeout);
             (shared.holds, shared.map_is_asked) = (true, true);
@@ -413,6 +432,9 @@ impl Connection {
                         *replies += 1;
                         if *replies == 1 {
                             self.is_node = is_node(&reply);
+                            if matches!(reply, Reply::Map(_)) && shared.is_cluster != Some(true) {
+                                shared.is_cluster = Some(self.is_node);
+                            }
                             // What is lent may have to be sent to another node.
                             shared.gives_back &= !self.is_node;
                         }
@@ -449,12 +471,17 @@ impl Connection {
             (Some(id), result) => shared.requests.complete(id, result, filled),
             (None, Ok(Reply::Array(ranges))) => {
                 shared.map = parse_map(&ranges, &self.address);
+                shared.replicas = parse_replicas(&ranges, &self.address);
+                shared.is_cluster = Some(true);
                 (shared.map_is_asked, shared.asks_first) = (false, false);
             }
             // To ASKING, or from a server that is no node of a cluster any more, or does not tell this user.
             (None, result) => {
                 shared.map_is_asked &= result.is_ok();
                 shared.asks_first &= result.is_ok();
+                if result.is_err() && shared.is_cluster.is_none() {
+                    shared.is_cluster = Some(false);
+                }
             }
         }
         if !whole {

@@ -23,6 +23,9 @@ const FLUSH_BYTES: usize = 32 << 10;
 const SERVERS_MAX: usize = 1024;
 /// Connections for requests that may take any time; more such requests share the last one.
 const APART_MAX: usize = 256;
+/// While requests wait for a server that is away, another one is asked after so long who has which slots; the time is doubled each time.
+const SEEK_MIN: Duration = Duration::from_millis(50);
+const SEEK_MAX: Duration = Duration::from_secs(1);
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 pub struct Core {
@@ -31,6 +34,10 @@ pub struct Core {
     /// How many servers there are, each with a connection that is not apart.
     known: usize,
     slots: SlotMap,
+    /// When another server is asked again who has which slots, how often one was asked, and which one was the last.
+    seek_at: Option<Instant>,
+    seeks: u32,
+    sought: usize,
     shared: Shared,
     pub poller: Poller,
     bytes_max: usize,
@@ -63,6 +70,9 @@ impl Core {
             config.servers.into_iter().map(|address| Connection::new(address, reply_bytes_max)).collect();
         Ok(Core {
             slots: SlotMap::even(servers.len()),
+            seek_at: None,
+            seeks: 0,
+            sought: 0,
             shared: Shared {
                 requests: Requests::new(config.requests_max),
                 redirected: Vec::new(),
@@ -70,6 +80,8 @@ impl Core {
                 holds: false,
                 map_is_asked: false,
                 map: Vec::new(),
+                replicas: Vec::new(),
+                is_cluster: None,
                 network,
                 greeting,
                 reply_bytes_max,
@@ -99,7 +111,7 @@ impl Core {
         }
         let key = command.key.filter(|_| self.known > 1 || self.shared.asks_first);
         let slot = key.and_then(|at| command.arg_bytes(at)).map(hash_slot);
-        let mut server = slot.map_or(0, |slot| self.slots.server(slot));
+        let mut server = self.server_for(slot);
         if command.untimed && !command.waits_for_others() {
             server = self.apart(server);
         }
@@ -192,16 +204,27 @@ impl Core {
 
     /// What follows from what connections did.
     fn settle(&mut self, now: Instant) {
-        for (slots, address) in mem::take(&mut self.shared.map) {
+        let map = mem::take(&mut self.shared.map);
+        let mut is_told = !map.is_empty();
+        for (slots, address) in map {
             if let Some(server) = self.server_at(address) {
                 slots.for_each(|slot| self.slots.assign(slot, server));
             }
         }
+        for replica in mem::take(&mut self.shared.replicas) {
+            if self.known < SERVERS_MAX / 2 {
+                self.server_at(replica);
+            }
+        }
         if self.shared.holds && !self.shared.map_is_asked {
             self.shared.holds = false;
-            (0..self.servers.len()).for_each(|server| self.spread_held(server));
+            is_told = true;
+        }
+        if is_told {
+            (0..self.servers.len()).for_each(|server| self.spread(server));
             self.servers.iter_mut().for_each(|connection| connection.flush(&mut self.shared, now));
         }
+        self.seek(now);
         while !self.shared.redirected.is_empty() {
             for redirected in mem::take(&mut self.shared.redirected) {
                 self.redirect(redirected, now);
@@ -209,7 +232,7 @@ impl Core {
         }
         self.shared.requests.begin_timing(self.request_timeout.and_then(|timeout| now.checked_add(timeout)));
         self.time_out(now);
-        let mut timer = self.shared.requests.deadline;
+        let mut timer = self.shared.requests.deadline.into_iter().chain(self.seek_at).min();
         for server in 0..self.servers.len() {
             let connection = &mut self.servers[server];
             if let Err(cause) = self.poller.watch(server, connection) {
@@ -223,20 +246,77 @@ impl Core {
         self.poller.tell_completions(!self.shared.requests.completed.is_empty());
     }
 
-    /// Hands what was held back for a server to those that have the keys, now that it has told who they are.
-    fn spread_held(&mut self, from: usize) {
-        if !self.servers[from].outbox.is_held() {
+    /// The server that has a slot. Without one, the first server, or in a cluster another one that has slots if that is away.
+    fn server_for(&self, slot: Option<u16>) -> usize {
+        match slot {
+            Some(slot) => self.slots.server(slot),
+            None if self.shared.is_cluster == Some(true) && self.servers[0].is_away() => {
+                self.slots.servers().find(|&other| !self.servers[other].is_away()).unwrap_or(0)
+            }
+            None => 0,
+        }
+    }
+
+    /// While requests wait for a server that is away, asks others, one after the other, who has which slots: it may be
+    /// one of them by now.
+    fn seek(&mut self, now: Instant) {
+        let is_missed = |connection: &Connection| connection.is_away() && !connection.outbox.is_empty();
+        if self.known == 1 || self.shared.is_cluster == Some(false) || !self.servers.iter().any(is_missed) {
+            if self.seek_at.take().is_some() {
+                self.seeks = 0;
+                self.servers.iter_mut().for_each(|connection| connection.is_sought = false);
+            }
             return;
         }
-        let Some((held, bytes)) = self.servers[from].outbox.take_held() else { return };
+        if self.seek_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.seek_at = now.checked_add((SEEK_MIN * (1 << self.seeks.min(8))).min(SEEK_MAX));
+        self.seeks += 1;
+        let may_tell = |connection: &Connection| {
+            !connection.apart && !is_missed(connection) && matches!(connection.address, Address::Tcp { .. })
+        };
+        let count = self.servers.len();
+        let mut others = (1..=count).map(|nth| (self.sought + nth) % count);
+        let Some(other) = others.find(|&at| may_tell(&self.servers[at])) else { return };
+        self.sought = other;
+        if self.servers[other].is_up() {
+            self.ask_for_map(other);
+        } else {
+            self.servers[other].is_sought = true;
+        }
+        self.servers[other].flush(&mut self.shared, now);
+    }
+
+    /// Hands what was held back for a server, or waits for one that is away, to those that have the keys, now that one
+    /// has told who they are.
+    fn spread(&mut self, from: usize) {
+        let connection = &self.servers[from];
+        let (is_held, is_apart) = (connection.outbox.is_held(), connection.apart);
+        if !is_held && !connection.is_away() {
+            return;
+        }
+        let is_at_home = |id: RequestId| {
+            let server = self.shared.requests.get(id).map_or(from, |request| self.server_for(request.slot));
+            self.servers[server].address == connection.address
+        };
+        if !is_held && connection.outbox.ids().all(is_at_home) {
+            return;
+        }
+        let outbox = &mut self.servers[from].outbox;
+        let taken = if is_held { outbox.take_held() } else { Some(outbox.clear()) };
+        let Some((waiting, bytes)) = taken else { return };
         self.shared.pending_bytes -= bytes;
-        for Returned { id, wire, .. } in held {
-            let (Some(wire), Some(request)) = (wire, self.shared.requests.in_flight_mut(id)) else {
-                continue;
-            };
-            let server = request.slot.map_or(from, |slot| self.slots.server(slot));
-            request.server = server;
-            self.shared.pending_bytes += self.servers[server].outbox.push_wire(Some(id), wire);
+        for Returned { id, wire, .. } in waiting {
+            let (Some(wire), Ok(request)) = (wire, self.shared.requests.get(id)) else { continue };
+            let mut server = self.server_for(request.slot);
+            if is_apart {
+                server = self.apart(server);
+            }
+            if let Some(request) = self.shared.requests.in_flight_mut(id) {
+                request.server = server;
+                self.shared.pending_bytes += self.servers[server].outbox.push_wire(Some(id), wire);
+            }
         }
     }
 
@@ -270,19 +350,21 @@ impl Core {
         let server = self.server_at(address)?;
         // From now on what was lent may be needed once more.
         self.shared.gives_back = false;
+        self.shared.is_cluster = Some(true);
         if !redirect.ask {
             self.slots.assign(redirect.slot, server);
-            self.ask_for_map(server);
+            if !self.shared.map_is_asked {
+                self.ask_for_map(server);
+            }
         }
         Some(if self.servers[from].apart { self.apart(server) } else { server })
     }
 
     /// Asks a server who has which slots: where one has moved, others may have, too.
     fn ask_for_map(&mut self, server: usize) {
-        if !mem::replace(&mut self.shared.map_is_asked, true) {
-            let ask = Wire { bytes: ASK_FOR_MAP.to_vec(), lent: Vec::new() };
-            self.shared.pending_bytes += self.servers[server].outbox.push_wire(None, ask);
-        }
+        self.shared.map_is_asked = true;
+        let ask = Wire { bytes: ASK_FOR_MAP.to_vec(), lent: Vec::new() };
+        self.shared.pending_bytes += self.servers[server].outbox.push_wire(None, ask);
     }
 
     /// The server at an address, which may be a new one; `None` if it would be one too many.

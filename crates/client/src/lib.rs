@@ -114,6 +114,14 @@
 //! waits for that, for [`Config::connect_timeout`] at most, and goes to the nodes that have the keys. One server alone is asked for nothing more. Over RESP2, and over a Unix socket, of which
 //! other nodes may not be within reach, MOVED tells instead.
 //!
+//! While requests wait for a server that cannot be reached, another one is asked for CLUSTER SLOTS, and one more after 50 ms, 100 ms and so on up to 1 s:
+//! replicas, and servers of [`Config::servers`] of which nothing is known yet, too. As soon as another node has the slots, what waits goes there. Commands without a key go to the first server, or
+//! to another node if that cannot be reached.
+//!
+//! The servers of a replica set that are no nodes of a cluster are not followed. The client cannot tell them from servers that have a part of the
+//! keys each, whose keys must not go elsewhere. Give it the leader's address alone; another one replies `-READONLY`. With `cluster-enabled yes`
+//! a replica set is a node, whose leader the client finds.
+//!
 //! # Files
 //!
 //! ```text

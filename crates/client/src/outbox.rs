@@ -73,6 +73,11 @@ impl Outbox {
         self.pending.is_empty()
     }
 
+    /// The callers' requests, in their order.
+    pub fn ids(&self) -> impl Iterator<Item = RequestId> {
+        self.pending.iter().filter_map(|pending| pending.id)
+    }
+
     /// Requests that were not replied to.
     pub fn len(&self) -> usize {
         self.pending.len()

@@ -52,6 +52,11 @@ impl SlotMap {
         usize::from(self.0[usize::from(slot)])
     }
 
+    /// The server of each slot, in the order of slots.
+    pub fn servers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|&server| usize::from(server))
+    }
+
     pub fn assign(&mut self, slot: u16, server: usize) {
         self.0[usize::from(slot)] = server as u16;
     }
@@ -76,18 +81,35 @@ pub(crate) fn parse_map(ranges: &[Reply], from: &Address) -> Vec<Owned> {
     ranges.iter().filter_map(|range| parse_range(range, from)).collect()
 }
 
+/// The servers that such a reply names beside those that have the slots: replicas, which know as well who has them.
+pub(crate) fn parse_replicas(ranges: &[Reply], from: &Address) -> Vec<Address> {
+    let mut replicas = Vec::new();
+    for range in ranges {
+        let Reply::Array(range) = range else { continue };
+        for server in range.iter().skip(3) {
+            replicas.extend(parse_server(server, from).filter(|address| !replicas.contains(address)));
+        }
+    }
+    replicas
+}
+
 fn parse_range(range: &Reply, from: &Address) -> Option<Owned> {
     let Reply::Array(range) = range else { return None };
-    let [Reply::Int(first), Reply::Int(last), Reply::Array(owner), ..] = &range[..] else { return None };
-    let [host, Reply::Int(port), ..] = &owner[..] else { return None };
+    let [Reply::Int(first), Reply::Int(last), owner, ..] = &range[..] else { return None };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    let address = parse_server(owner, from)?;
+    (usize::from(last) < SLOTS).then_some((first..=last, address))
+}
+
+fn parse_server(server: &Reply, from: &Address) -> Option<Address> {
+    let Reply::Array(server) = server else { return None };
+    let [host, Reply::Int(port), ..] = &server[..] else { return None };
     let host = match host {
         Reply::Bulk(host) => std::str::from_utf8(host).ok()?,
         Reply::Null => "",
         _ => return None,
     };
-    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-    let address = address_from(from, host, u16::try_from(*port).ok()?)?;
-    (usize::from(last) < SLOTS).then_some((first..=last, address))
+    address_from(from, host, u16::try_from(*port).ok()?)
 }
 
 /// The address that a server names: without a host, it is the server's own.
@@ -185,6 +207,9 @@ mod tests {
         ];
         assert_eq!(parse_map(&map, &from), [(0..=5, tcp("::1", 7000)), (6..=16383, tcp("h", 7001))]);
         assert_eq!(parse_map(&map, &Address::Unix("/s".into())), [(0..=5, tcp("::1", 7000))]);
+        let [Reply::Array(mut first), Reply::Array(second), ..] = map else { unreachable!() };
+        first.extend([second[2].clone(), second[2].clone(), Reply::Null]);
+        assert_eq!(parse_replicas(&[Reply::Array(first), Reply::Null], &from), [tcp("h", 7001)]);
     }
 
     #[test]

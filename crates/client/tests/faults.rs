@@ -1,6 +1,6 @@
 //! The client and servers over TCP that fail in ways of their own: each test is one fault that was found.
 
-use holdfast_client::{Client, Config, Error, Reply};
+use holdfast_client::{Client, Command, Config, Error, Reply};
 use holdfast_resp::{Limits, Parser};
 use std::{
     io::{Read, Write},
@@ -12,6 +12,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const NODE: &[u8] = b"%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nmode\r\n$7\r\ncluster\r\n";
+const OK: &[u8] = b"$2\r\nok\r\n";
 
 type Args = Vec<Vec<u8>>;
 
@@ -28,6 +29,7 @@ fn reply(bytes: &[u8]) -> Answer {
 #[derive(Default)]
 struct State {
     links: Vec<TcpStream>,
+    is_dead: bool,
 }
 
 /// A server whose answers are a function of the connection's number and the command.
@@ -45,6 +47,9 @@ impl Fake {
         thread::spawn(move || {
             for link in listener.incoming() {
                 let mut state = shared.lock().unwrap();
+                if state.is_dead {
+                    return;
+                }
                 let link = link.unwrap();
                 state.links.push(link.try_clone().unwrap());
                 let number = state.links.len();
@@ -61,6 +66,15 @@ impl Fake {
 
     fn links(&self) -> usize {
         self.state.lock().unwrap().links.len()
+    }
+
+    /// Ends: connections are closed, and new ones refused.
+    fn kill(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.is_dead = true;
+        state.links.iter().for_each(|link| drop(link.shutdown(Shutdown::Both)));
+        drop(state);
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
     }
 }
 
@@ -96,6 +110,10 @@ fn get(client: &Client, key: &str) -> Result<Reply, Error> {
     client.take(id)
 }
 
+fn ok() -> Result<Reply, Error> {
+    Ok(Reply::Bulk(b"ok".to_vec()))
+}
+
 /// The next attempt was made at once, hundreds of times a second.
 #[test]
 fn a_node_that_closes_when_it_is_asked_is_not_asked_all_the_time() {
@@ -105,4 +123,60 @@ fn a_node_that_closes_when_it_is_asked_is_not_asked_all_the_time() {
     let client = Client::new(config).unwrap();
     assert!(matches!(get(&client, "k"), Err(Error::TimedOut { .. })));
     assert!((2..12).contains(&node.links()), "{} connections", node.links());
+}
+
+/// The reply to CLUSTER SLOTS of a cluster whose slots are all at the first of these ports; the others are replicas.
+fn map_of(ports: &[u16]) -> Answer {
+    let servers = ports.iter().map(|port| format!("*3\r\n$9\r\n127.0.0.1\r\n:{port}\r\n$2\r\nid\r\n"));
+    let count = 2 + ports.len();
+    reply(format!("*1\r\n*{count}\r\n:0\r\n:16383\r\n{}", servers.collect::<String>()).as_bytes())
+}
+
+/// Its keys were out of reach for ever, and so was all without a key: nobody else was asked.
+#[test]
+fn a_node_that_has_failed_over_is_left() {
+    // Who leads, and who follows.
+    let roles = Arc::new(Mutex::new(Vec::new()));
+    let node = || {
+        let roles = Arc::clone(&roles);
+        Fake::new(NODE, move |_, args| match &args[0][..] {
+            b"CLUSTER" => map_of(&roles.lock().unwrap()),
+            _ => reply(OK),
+        })
+    };
+    let (first, second) = (node(), node());
+    *roles.lock().unwrap() = vec![first.port, second.port];
+    // Told of one node only.
+    let client = Client::new(config(&[&first])).unwrap();
+    assert_eq!(get(&client, "k"), ok());
+    assert_eq!(second.links(), 0);
+    first.kill();
+    let missed = [
+        client.bget(b"k").unwrap(),
+        client.submit(Command::new("PING").key(None)).unwrap(),
+        client.submit(Command::new("BLPOP").arg("list").arg("0").untimed()).unwrap(),
+    ];
+    // The second one does not lead at once.
+    assert!(!client.wait_all(&missed, Some(Duration::from_millis(150))).unwrap());
+    *roles.lock().unwrap() = vec![second.port, first.port];
+    assert!(client.wait_all(&missed, Some(PATIENCE)).unwrap());
+    missed.into_iter().for_each(|id| assert_eq!(client.take(id), ok()));
+    assert_eq!(get(&client, "other"), ok());
+}
+
+/// Half of the keys were out of reach until a request for another one was made.
+#[test]
+fn a_seed_that_is_not_there_is_no_loss() {
+    let port = Arc::new(Mutex::new(0));
+    let is_at = Arc::clone(&port);
+    let node = Fake::new(NODE, move |_, args| match &args[0][..] {
+        b"CLUSTER" => map_of(&[*is_at.lock().unwrap()]),
+        _ => reply(OK),
+    });
+    *port.lock().unwrap() = node.port;
+    let gone = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
+    let client = Client::new(Config::new([gone.clone(), gone, node.address()]).unwrap()).unwrap();
+    // Slots 5061 and 12182.
+    assert_eq!([get(&client, "bar"), get(&client, "foo")], [ok(), ok()]);
+    assert_eq!(client.call(Command::new("PING").key(None)), ok());
 }
