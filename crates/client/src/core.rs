@@ -239,7 +239,7 @@ impl Core {
                 connection.down(&cause, &mut self.shared, now);
             }
             let due = connection.timer(self.shared.connect_timeout);
-            timer = timer.into_iter().chain(due).min();
+            timer = timer.into_iter().chain(due).chain(self.silent_at(server)).min();
         }
         self.poller.timer_is_over(now);
         self.poller.set_timer(timer, now);
@@ -381,29 +381,64 @@ impl Core {
     fn time_out(&mut self, now: Instant) {
         for id in self.shared.requests.overdue(now) {
             let Ok(request) = self.shared.requests.get(id) else { continue };
-            let cause = self.servers[request.server].waits_for();
-            self.abandon(id, |executed| Error::TimedOut { executed, cause });
-            self.close_if_silent(id, now);
+            let server = request.server;
+            let cause = self.servers[server].waits_for();
+            if self.abandon(id, |executed| Error::TimedOut { executed, cause }) == Some(Executed::Unknown)
+                && let Some(timeout) = self.request_timeout
+            {
+                self.close_if_silent(server, timeout / 2, now);
+            }
+        }
+        for server in 0..self.servers.len() {
+            if let Some(timeout) = self.request_timeout
+                && self.silent_at(server).is_some_and(|at| at <= now)
+            {
+                self.close_if_silent(server, timeout, now);
+            }
         }
     }
 
-    /// A server that has sent nothing for half the time that a request may take, and owes the next reply for all of
-    /// it, is taken for gone.
-    fn close_if_silent(&mut self, id: RequestId, now: Instant) {
-        let Ok(request) = self.shared.requests.get(id) else { return };
-        let connection = &mut self.servers[request.server];
-        let Some(timeout) = self.request_timeout else { return };
-        if connection.outbox.front() == Some(Some(id))
-            && connection.is_up()
-            && connection.heard + timeout / 2 <= now
+    /// When a server has been silent for too long that owes a reply which nobody waits for any more, so that no request's time-out tells of it.
+    fn silent_at(&self, server: usize) -> Option<Instant> {
+        let connection = &self.servers[server];
+        if !connection.is_up()
+            || !connection.outbox.front_is_begun()
+            || self.waits(connection.outbox.front()?)
         {
-            connection.down("the server was silent for too long", &mut self.shared, now);
+            return None;
+        }
+        connection.heard.checked_add(self.request_timeout?)
+    }
+
+    /// Whether somebody waits for a reply.
+    fn waits(&self, id: Option<RequestId>) -> bool {
+        id.is_some_and(|id| self.shared.requests.get(id).is_ok_and(|request| request.outcome.is_none()))
+    }
+
+    /// A server that owes a reply and has sent nothing for so long is taken for gone; but not while the next reply is one that may take any time.
+    fn close_if_silent(&mut self, server: usize, silence: Duration, now: Instant) {
+        let connection = &mut self.servers[server];
+        if !connection.is_up() || connection.heard + silence > now {
+            return;
+        }
+        // It may have arrived and not been read.
+        connection.readable(&mut self.shared, now);
+        let connection = &self.servers[server];
+        let Some(front) = connection.outbox.front().filter(|_| connection.outbox.front_is_begun()) else {
+            return;
+        };
+        let is_untimed = |id| self.shared.requests.get(id).is_ok_and(|request| request.deadline.is_none());
+        if connection.is_up()
+            && connection.heard + silence <= now
+            && !(self.waits(front) && front.is_some_and(is_untimed))
+        {
+            self.servers[server].down("the server was silent for too long", &mut self.shared, now);
         }
     }
 
-    /// Ends a request without its reply.
-    fn abandon(&mut self, id: RequestId, error: impl FnOnce(Executed) -> Error) {
-        let Some(request) = self.shared.requests.in_flight_mut(id) else { return };
+    /// Ends a request without its reply; tells whether it was executed.
+    fn abandon(&mut self, id: RequestId, error: impl FnOnce(Executed) -> Error) -> Option<Executed> {
+        let request = self.shared.requests.in_flight_mut(id)?;
         let connection = &mut self.servers[request.server];
         let begun = connection.outbox.is_begun(id);
         self.shared.pending_bytes -= connection.outbox.abandon(id);
@@ -414,6 +449,7 @@ impl Core {
             // The server may never reply to it, and would take an element for nobody.
             connection.down("the request was called off", &mut self.shared, Instant::now());
         }
+        Some(executed)
     }
 
     pub fn cancel(&mut self, id: RequestId) -> Result<(), Error> {

@@ -82,8 +82,8 @@
 //! A request that may take any time ([`Command::untimed`]) has a connection of its own meanwhile, lest others wait behind it. If it
 //! is called off, that connection is closed, which is the only way to have the server let go of it.
 //!
-//! A server that owes the first reply for the whole time-out of its request, and has sent nothing for half of it, is
-//! taken for gone. Requests to different servers are in no order, nor are those that are sent elsewhere by MOVED.
+//! A server that owes a reply when a request times out, and has sent nothing for half of the time-out, is taken for gone; so is
+//! one that has sent nothing for the whole time-out while it owes a reply for which nobody waits any more. Requests that may take any time are waited for. Requests to different servers are in no order, nor are those that are sent elsewhere by MOVED.
 //!
 //! # Progress
 //!

@@ -98,6 +98,11 @@ impl Outbox {
         self.pending.front().map(|pending| pending.id)
     }
 
+    /// Whether any of that request is sent.
+    pub fn front_is_begun(&self) -> bool {
+        self.pending.front().is_some_and(|pending| pending.start < self.sent)
+    }
+
     /// Whether that request is sent in full.
     pub fn front_is_sent(&self) -> bool {
         self.pending_sent > 0

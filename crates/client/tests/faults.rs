@@ -12,6 +12,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const NODE: &[u8] = b"%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nmode\r\n$7\r\ncluster\r\n";
+const ALONE: &[u8] = b"%1\r\n$5\r\nproto\r\n:3\r\n";
 const OK: &[u8] = b"$2\r\nok\r\n";
 
 type Args = Vec<Vec<u8>>;
@@ -20,6 +21,7 @@ type Args = Vec<Vec<u8>>;
 enum Answer {
     Reply(Vec<u8>),
     Close,
+    Nothing,
 }
 
 fn reply(bytes: &[u8]) -> Answer {
@@ -90,6 +92,7 @@ fn serve(mut link: TcpStream, number: usize, hello: &[u8], answer: &dyn Fn(usize
             let answer = if args[0] == b"HELLO" { reply(hello) } else { answer(number, &args) };
             match answer {
                 Answer::Reply(reply) if link.write_all(&reply).is_ok() => {}
+                Answer::Nothing => {}
                 _ => return drop(link.shutdown(Shutdown::Both)),
             }
         }
@@ -179,4 +182,38 @@ fn a_seed_that_is_not_there_is_no_loss() {
     // Slots 5061 and 12182.
     assert_eq!([get(&client, "bar"), get(&client, "foo")], [ok(), ok()]);
     assert_eq!(client.call(Command::new("PING").key(None)), ok());
+}
+
+/// The connection stayed unless the request that timed out was the one whose reply was due.
+#[test]
+fn a_server_that_hangs_is_left_whoever_was_waiting() {
+    for is_cancelled in [true, false] {
+        // It hangs on the first connection, in the one case after a late reply to the first request.
+        let server = Fake::new(ALONE, move |link, args| match (link, &args[1][..]) {
+            (1, b"late") if !is_cancelled => {
+                thread::sleep(Duration::from_millis(140));
+                reply(OK)
+            }
+            (1, _) => Answer::Nothing,
+            _ => reply(OK),
+        });
+        let mut config = config(&[&server]);
+        config.request_timeout = Some(Duration::from_millis(200));
+        let client = Client::new(config).unwrap();
+        let first = client.bget(b"late").unwrap();
+        client.flush();
+        if is_cancelled {
+            client.progress(Duration::from_millis(20));
+            client.cancel(first).unwrap();
+        } else {
+            let second = client.bget(b"k").unwrap();
+            assert!(client.wait_all(&[first, second], Some(PATIENCE)).unwrap());
+            assert_eq!(client.take(first), ok());
+            assert!(matches!(client.take(second), Err(Error::TimedOut { .. })));
+        }
+        // Nobody waits for anything: that the server is gone is found all the same.
+        client.progress(Duration::from_millis(250));
+        assert_eq!(get(&client, "k"), ok());
+        assert_eq!(server.links(), 2);
+    }
 }
