@@ -413,7 +413,9 @@ impl Connection {
         while self.input_start < self.input_end && self.transport().is_some() {
             let id = self.outbox.front().flatten();
             let up = matches!(self.link, Link::Up(_));
-            let target = id.filter(|_| up).and_then(|id| shared.requests.in_flight_mut(id)?.target.as_mut());
+            let may_fill = up && self.outbox.front_is_begun();
+            let target =
+                id.filter(|_| may_fill).and_then(|id| shared.requests.in_flight_mut(id)?.target.as_mut());
             let input = &self.input[self.input_start..self.input_end];
             let decoded = self.decoder.decode(input, target.map(|target| target.bytes()));
             let (used, decoded) = decoded.map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
@@ -447,11 +449,14 @@ impl Connection {
     }
 
     fn replied(&mut self, decoded: Decoded, shared: &mut Shared) -> io::Result<()> {
-        let Some(id) = self.outbox.front() else {
+        let Some(id) = self.outbox.front().filter(|_| self.outbox.front_is_begun()) else {
             return Err(io::Error::new(ErrorKind::InvalidData, "a reply that nobody has asked for"));
         };
-        self.losses = 0;
         let whole = self.outbox.front_is_sent();
+        if !whole && !matches!(decoded, Decoded::Reply(Reply::Error(_))) {
+            return Err(io::Error::new(ErrorKind::InvalidData, "a reply to half a request"));
+        }
+        self.losses = 0;
         let (result, filled) = match decoded {
             Decoded::Reply(Reply::Error(text)) => {
                 let redirect = Redirect::parse(&text);
@@ -486,7 +491,7 @@ impl Connection {
         }
         if !whole {
             // The server has not waited for the rest, so there is no telling what it will make of that.
-            return Err(io::Error::new(ErrorKind::InvalidData, "a reply to half a request"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "an error in reply to half a request"));
         }
         shared.pending_bytes -= self.outbox.pop();
         Ok(())
