@@ -310,6 +310,7 @@ impl Connection {
             }
         }
         let Link::Up(transport) = &mut self.link else { return Ok(()) };
+        self.outbox.compact();
         loop {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let (count, _) = self.outbox.unsent_slices(&mut slices);
@@ -535,6 +536,7 @@ impl Connection {
             match returned.wire {
                 Some(wire) if again => {
                     shared.pending_bytes += self.outbox.push_wire(Some(returned.id), wire);
+                    request.number = self.outbox.number();
                 }
                 _ => {
                     let executed = if returned.sent { Executed::Unknown } else { Executed::No };

@@ -117,6 +117,7 @@ impl Core {
         }
         let id = self.shared.requests.insert(Request {
             server,
+            number: 0,
             slot,
             holds_lent: false,
             read_only: command.read_only,
@@ -132,10 +133,9 @@ impl Core {
         let connection = &mut self.servers[server];
         let (lent, bytes) = connection.outbox.push(id, &mut command.args);
         self.shared.pending_bytes += bytes;
-        if lent > 0
-            && let Some(request) = self.shared.requests.in_flight_mut(id)
-        {
-            request.holds_lent = true;
+        if let Some(request) = self.shared.requests.in_flight_mut(id) {
+            request.holds_lent = lent > 0;
+            request.number = connection.outbox.number();
         }
         connection.arrived = connection.arrived.saturating_add(1);
         let at_once = connection.eager || self.watched;
@@ -243,7 +243,7 @@ impl Core {
         }
         self.poller.timer_is_over(now);
         self.poller.set_timer(timer, now);
-        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+        self.poller.tell_completions(self.shared.requests.has_completions());
     }
 
     /// The server that has a slot. Without one, the first server, or in a cluster another one that has slots if that is away.
@@ -314,8 +314,9 @@ impl Core {
                 server = self.apart(server);
             }
             if let Some(request) = self.shared.requests.in_flight_mut(id) {
-                request.server = server;
-                self.shared.pending_bytes += self.servers[server].outbox.push_wire(Some(id), wire);
+                let outbox = &mut self.servers[server].outbox;
+                self.shared.pending_bytes += outbox.push_wire(Some(id), wire);
+                (request.server, request.number) = (server, outbox.number());
             }
         }
     }
@@ -334,6 +335,7 @@ impl Core {
                     self.shared.pending_bytes += connection.outbox.push_wire(None, asking);
                 }
                 self.shared.pending_bytes += connection.outbox.push_wire(Some(id), wire);
+                request.number = connection.outbox.number();
                 connection.flush(&mut self.shared, now);
             }
             _ => {
@@ -440,8 +442,8 @@ impl Core {
     fn abandon(&mut self, id: RequestId, error: impl FnOnce(Executed) -> Error) -> Option<Executed> {
         let request = self.shared.requests.in_flight_mut(id)?;
         let connection = &mut self.servers[request.server];
-        let begun = connection.outbox.is_begun(id);
-        self.shared.pending_bytes -= connection.outbox.abandon(id);
+        let begun = connection.outbox.is_begun(id, request.number);
+        self.shared.pending_bytes -= connection.outbox.abandon(id, request.number);
         // The rest of what was begun will be sent.
         let executed = if begun { Executed::Unknown } else { Executed::No };
         self.shared.requests.complete(id, Err(error(executed)), None);
@@ -457,7 +459,7 @@ impl Core {
             return Ok(());
         }
         self.abandon(id, |executed| Error::Cancelled { executed });
-        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+        self.poller.tell_completions(self.shared.requests.has_completions());
         Ok(())
     }
 
@@ -471,7 +473,7 @@ impl Core {
 
     pub fn take(&mut self, id: RequestId) -> Result<Outcome, Error> {
         let outcome = self.shared.requests.take(id)?;
-        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+        self.poller.tell_completions(self.shared.requests.has_completions());
         Ok(outcome)
     }
 
@@ -486,13 +488,13 @@ impl Core {
 
     pub fn list(&mut self, id: RequestId) -> Result<(), Error> {
         self.shared.requests.list(id)?;
-        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+        self.poller.tell_completions(self.shared.requests.has_completions());
         Ok(())
     }
 
     pub fn next_completion(&mut self) -> Option<RequestId> {
         let id = self.shared.requests.next_completion();
-        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+        self.poller.tell_completions(self.shared.requests.has_completions());
         id
     }
 

@@ -18,6 +18,10 @@ const TRIM_BYTES: usize = 256 << 10;
 struct Pending {
     /// `None`: the client's own, whose reply is nobody's.
     id: Option<RequestId>,
+    /// Rises along the queue.
+    number: u64,
+    /// Whether its caller wants it no more, and none of it was sent.
+    is_gone: bool,
     start: u64,
     end: u64,
     /// How many of the lent pieces are its own.
@@ -57,6 +61,10 @@ pub struct Outbox {
     lent_sent: usize,
     piece_sent: usize,
     pending: VecDeque<Pending>,
+    /// The last one's number.
+    number: u64,
+    /// How many are gone: less than half of those that are not sent.
+    gone: usize,
     /// How many of `pending` are sent in full, and how many of `lent` belong to those.
     pending_sent: usize,
     lent_of_sent: usize,
@@ -75,12 +83,28 @@ impl Outbox {
 
     /// The callers' requests, in their order.
     pub fn ids(&self) -> impl Iterator<Item = RequestId> {
-        self.pending.iter().filter_map(|pending| pending.id)
+        self.pending.iter().filter(|pending| !pending.is_gone).filter_map(|pending| pending.id)
     }
 
     /// Requests that were not replied to.
     pub fn len(&self) -> usize {
-        self.pending.len()
+        self.pending.len() - self.gone
+    }
+
+    /// The number of the last request, by which [`Outbox::is_begun`] and [`Outbox::abandon`] find it.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn append(&mut self, id: Option<RequestId>, start: u64, lent: usize, bytes: usize) {
+        self.number += 1;
+        let (number, end) = (self.number, self.end());
+        self.pending.push_back(Pending { id, number, is_gone: false, start, end, lent, bytes });
+    }
+
+    fn position(&self, id: RequestId, number: u64) -> Option<usize> {
+        let at = self.pending.binary_search_by_key(&number, |pending| pending.number).ok()?;
+        (self.pending[at].id == Some(id)).then_some(at)
     }
 
     /// Whether requests that are sent wait for their replies.
@@ -116,7 +140,7 @@ impl Outbox {
             lent.push_back(Piece { at: base + at as u64, len: (*bytes).as_ref().len(), bytes: Some(bytes) });
         });
         let lent = self.lent.len() - before;
-        self.pending.push_back(Pending { id: Some(id), start, end: self.end(), lent, bytes });
+        self.append(Some(id), start, lent, bytes);
         (lent, bytes)
     }
 
@@ -130,7 +154,7 @@ impl Outbox {
             bytes += len;
             self.lent.push_back(Piece { at: start + at as u64, len, bytes: Some(piece) });
         }
-        self.pending.push_back(Pending { id, start, end: self.end(), lent, bytes });
+        self.append(id, start, lent, bytes);
         bytes
     }
 
@@ -145,7 +169,9 @@ impl Outbox {
         }
         self.lent.iter_mut().for_each(|piece| piece.at += len);
         let end = self.base + len;
-        self.pending.push_front(Pending { id: None, start: self.base, end, lent: 0, bytes: command.len() });
+        let (start, bytes) = (self.base, command.len());
+        let first = Pending { id: None, number: 0, is_gone: false, start, end, lent: 0, bytes };
+        self.pending.push_front(first);
         self.held_from = Some(end);
         command.len()
     }
@@ -287,17 +313,17 @@ impl Outbox {
     }
 
     /// Whether any byte of a request is sent.
-    pub fn is_begun(&self, id: RequestId) -> bool {
-        self.pending.iter().any(|pending| pending.id == Some(id) && pending.start < self.sent)
+    pub fn is_begun(&self, id: RequestId, number: u64) -> bool {
+        self.position(id, number).is_some_and(|at| self.pending[at].start < self.sent)
     }
 
     /// Lets go of a request whose caller wants it no more: nothing that was lent is held afterwards. If none of it was
     /// sent, it is gone, and its bytes on the wire are returned; else it stays for its reply, and the rest of a
     /// lent piece that was begun is copied.
-    pub fn abandon(&mut self, id: RequestId) -> usize {
-        let Some(at) = self.pending.iter().position(|pending| pending.id == Some(id)) else { return 0 };
-        let first = self.pending.iter().take(at).map(|pending| pending.lent).sum::<usize>();
-        let Pending { start, end, lent, bytes, .. } = self.pending[at];
+    pub fn abandon(&mut self, id: RequestId, number: u64) -> usize {
+        let Some(at) = self.position(id, number) else { return 0 };
+        let Pending { start, lent, bytes, .. } = self.pending[at];
+        let first = self.lent.partition_point(|piece| piece.at < start);
         if at < self.pending_sent || start < self.sent {
             let all_sent = at < self.pending_sent;
             for piece in self.lent.range_mut(first..first + lent) {
@@ -308,20 +334,43 @@ impl Outbox {
             }
             return 0;
         }
-        let length = end - start;
-        self.copied.drain((start - self.base) as usize..(end - self.base) as usize);
-        self.lent.drain(first..first + lent);
-        self.lent.range_mut(first..).for_each(|piece| piece.at -= length);
-        self.pending.remove(at);
-        for later in self.pending.range_mut(at..) {
-            later.start -= length;
-            later.end -= length;
+        self.lent.range_mut(first..first + lent).for_each(|piece| piece.bytes = None);
+        self.pending[at].is_gone = true;
+        self.gone += 1;
+        if self.gone * 2 >= self.pending.len() - self.pending_sent {
+            self.compact();
         }
         bytes
     }
 
+    /// Removes those that are gone, for all others at once, since each of these may move.
+    pub fn compact(&mut self) {
+        if self.gone == 0 {
+            return;
+        }
+        self.gone = 0;
+        let first = self.pending.partition_point(|pending| pending.start < self.sent);
+        let mut end = self.pending[first].start;
+        let mut pieces = self.lent.split_off(self.lent.partition_point(|piece| piece.at < end));
+        for mut pending in self.pending.split_off(first) {
+            let own = pieces.drain(..pending.lent);
+            if pending.is_gone {
+                continue;
+            }
+            let shift = pending.start - end;
+            self.lent.extend(own.map(|piece| Piece { at: piece.at - shift, ..piece }));
+            let from = (pending.start - self.base) as usize..(pending.end - self.base) as usize;
+            self.copied.copy_within(from, (end - self.base) as usize);
+            (pending.start, pending.end) = (end, pending.end - shift);
+            end = pending.end;
+            self.pending.push_back(pending);
+        }
+        self.copied.truncate((end - self.base) as usize);
+    }
+
     /// Empties it, since the connection was lost: the requests in their order, and the bytes of all on the wire.
     pub fn clear(&mut self) -> (Vec<Returned>, usize) {
+        self.compact();
         let mut returned = Vec::with_capacity(self.pending.len());
         let mut bytes = 0;
         while !self.pending.is_empty() {

@@ -56,6 +56,8 @@ pub(crate) struct Outcome {
 pub(crate) struct Request {
     /// Its number of connection, for progress and cancelling.
     pub server: usize,
+    /// Its number in the outbox of that connection.
+    pub number: u64,
     /// The hash slot of its key, if it was of interest.
     pub slot: Option<u16>,
     /// Whether something that was lent for sending is still held.
@@ -95,8 +97,10 @@ pub(crate) struct Requests {
     pub in_flight: usize,
     /// Bytes of replies that were not taken.
     pub held_bytes: usize,
-    /// Requests with an outcome that are to be listed and were not.
-    pub completed: VecDeque<RequestId>,
+    /// Requests with an outcome that are to be listed and were not, among others that were taken meanwhile.
+    completed: VecDeque<RequestId>,
+    /// How many of these are still to be listed.
+    to_list: usize,
     /// Counts outcomes.
     pub outcomes: u64,
     /// A time that is not after the first deadline of those in flight.
@@ -115,6 +119,7 @@ impl Requests {
             in_flight: 0,
             held_bytes: 0,
             completed: VecDeque::new(),
+            to_list: 0,
             outcomes: 0,
             deadline: None,
             untimed: Vec::new(),
@@ -177,6 +182,7 @@ impl Requests {
         self.outcomes += 1;
         if listed {
             self.completed.push_back(id);
+            self.to_list += 1;
         }
     }
 
@@ -186,15 +192,26 @@ impl Requests {
         let is_new = !mem::replace(&mut request.listed, true);
         if is_new && request.outcome.is_some() {
             self.completed.push_back(id);
+            self.to_list += 1;
         }
         Ok(())
     }
 
     /// The first of those that are listed and completed; it is not listed any more.
     pub fn next_completion(&mut self) -> Option<RequestId> {
-        let id = self.completed.pop_front()?;
-        self.get_mut(id).expect("who takes a request takes it from the list").listed = false;
-        Some(id)
+        loop {
+            let id = self.completed.pop_front()?;
+            if let Ok(request) = self.get_mut(id) {
+                request.listed = false;
+                self.to_list -= 1;
+                return Some(id);
+            }
+        }
+    }
+
+    /// Whether there are such.
+    pub fn has_completions(&self) -> bool {
+        self.to_list > 0
     }
 
     /// Takes the outcome of a request and releases it.
@@ -213,7 +230,12 @@ impl Requests {
             self.free.push(at as u32);
         }
         if is_listed {
-            self.completed.retain(|&listed| listed != id);
+            self.to_list -= 1;
+            if self.completed.len() > 2 * self.to_list {
+                let mut completed = mem::take(&mut self.completed);
+                completed.retain(|&listed| self.get(listed).is_ok());
+                self.completed = completed;
+            }
         }
         Ok(outcome)
     }

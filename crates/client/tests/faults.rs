@@ -7,7 +7,7 @@ use std::{
     net::{Shutdown, TcpListener, TcpStream},
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -229,4 +229,23 @@ fn a_reply_that_nobody_has_asked_for_is_no_result() {
     assert_eq!(get(&client, "k"), ok());
     thread::sleep(Duration::from_millis(20));
     assert_eq!(get(&client, "k"), Ok(Reply::Bulk(b"sent".to_vec())));
+}
+
+/// Each moved all those behind it, and looked through all that were listed.
+#[test]
+fn many_requests_that_wait_are_let_go_of_in_no_time() {
+    let gone = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
+    let client = Client::new(Config::new([gone]).unwrap()).unwrap();
+    let value = vec![7; 100];
+    let set = |n: usize| {
+        client
+            .submit(Command::new("SET").arg(&format!("key:{n}")).arg(&value).listed())
+            .expect("there is room")
+    };
+    let ids: Vec<_> = (0..60_000).map(set).collect();
+    let started = Instant::now();
+    ids.iter().for_each(|&id| client.cancel(id).unwrap());
+    ids.iter().rev().for_each(|&id| client.release(id).unwrap());
+    assert_eq!((client.in_flight(), client.next_completion()), (0, None));
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
 }
