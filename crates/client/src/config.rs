@@ -24,7 +24,7 @@ pub struct Config {
     pub protocol: Protocol,
     /// The user's name; the default user's if there is only a password.
     pub user: Option<String>,
-    /// The password.
+    /// The password; empty if there is only a user.
     pub password: Option<String>,
     /// The connections' name, as CLIENT LIST shows it.
     pub name: Option<String>,
@@ -83,7 +83,9 @@ impl Config {
             replies += 1;
         };
         let user = self.user.as_deref().unwrap_or("default");
-        match (self.protocol, self.password.as_deref()) {
+        // A user without a password (nopass) may give any.
+        let password = self.password.as_deref().or(self.user.as_ref().map(|_| ""));
+        match (self.protocol, password) {
             (Protocol::Resp3, Some(password)) => say(&["HELLO", "3", "AUTH", user, password]),
             (Protocol::Resp3, None) => say(&["HELLO", "3"]),
             (Protocol::Resp2, Some(password)) if self.user.is_none() => say(&["AUTH", password]),
@@ -129,7 +131,11 @@ mod tests {
         assert_eq!(said(&config), ("AUTH p ".into(), 1));
         config.user = Some("u".into());
         assert_eq!(said(&config), ("AUTH u p ".into(), 1));
-        (config.user, config.password) = (None, None);
+        config.password = None;
+        assert_eq!(said(&config), ("AUTH u  ".into(), 1));
+        config.protocol = Protocol::Resp3;
+        assert_eq!(said(&config), ("HELLO 3 AUTH u  ".into(), 1));
+        (config.protocol, config.user) = (Protocol::Resp2, None);
         assert_eq!(said(&config), (String::new(), 0));
     }
 }
