@@ -180,6 +180,10 @@ impl Connection {
         matches!(self.link, Link::Up(_)) && !self.outbox.awaits_reply() && !self.full
     }
 
+    pub fn is_down(&self) -> bool {
+        matches!(self.link, Link::Down { .. })
+    }
+
     pub fn is_up(&self) -> bool {
         matches!(self.link, Link::Up(_))
     }

@@ -139,7 +139,10 @@ impl Core {
         }
         connection.arrived = connection.arrived.saturating_add(1);
         let at_once = connection.eager || self.watched;
-        if at_once && connection.is_idle() || lent > 0 || connection.outbox.unsent() >= FLUSH_BYTES {
+        // Who watches the descriptor needs a connection, or a timer, that it tells of.
+        let begins = self.watched && connection.is_down();
+        if begins || at_once && connection.is_idle() || lent > 0 || connection.outbox.unsent() >= FLUSH_BYTES
+        {
             let now = Instant::now();
             connection.flush(&mut self.shared, now);
             self.settle(now);

@@ -1,7 +1,8 @@
 //! The client and servers over TCP that fail in ways of their own: each test is one fault that was found.
 
-use holdfast_client::{Client, Command, Config, Error, Reply};
+use holdfast_client::{Client, Command, Config, Error, Reply, RequestId};
 use holdfast_resp::{Limits, Parser};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
@@ -248,4 +249,41 @@ fn many_requests_that_wait_are_let_go_of_in_no_time() {
     ids.iter().rev().for_each(|&id| client.release(id).unwrap());
     assert_eq!((client.in_flight(), client.next_completion()), (0, None));
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+}
+
+/// Drives a client as a loop of events does, which makes progress when the descriptor tells; whether a request is done.
+fn watch(client: &Client, id: RequestId) -> bool {
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        let mut fds = [PollFd::from_borrowed_fd(client.event_fd(), PollFlags::IN)];
+        let wait = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        if poll(&mut fds, Some(&wait)).unwrap() > 0 {
+            client.progress(Duration::ZERO);
+        }
+        if client.peek(id, |_, _| ()).is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Nothing was begun, nor timed, until somebody called.
+#[test]
+fn the_descriptor_tells_of_requests_without_a_connection() {
+    let server = Fake::new(ALONE, |_, args| if args[1] == b"die" { Answer::Close } else { reply(OK) });
+    let mut config = config(&[&server]);
+    config.request_timeout = Some(Duration::from_millis(300));
+    let client = Client::new(config).unwrap();
+    client.event_fd();
+    for key in ["first", "again"] {
+        let id = client.bget(key.as_bytes()).unwrap();
+        assert!(watch(&client, id), "{key}");
+        assert_eq!(client.take(id), ok());
+        let write = client.submit(Command::new("LPUSH").arg("die").arg("x")).unwrap();
+        assert!(watch(&client, write));
+    }
+    server.kill();
+    let id = client.bget(b"k").unwrap();
+    assert!(watch(&client, id));
+    assert!(matches!(client.take(id), Err(Error::TimedOut { .. })));
 }
