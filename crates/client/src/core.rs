@@ -92,7 +92,7 @@ impl Core {
             },
             known: servers.len(),
             servers,
-            poller: Poller::new(!config.thread)?,
+            poller: Poller::new()?,
             bytes_max: config.bytes_max,
             request_timeout: config.request_timeout,
             polling: false,

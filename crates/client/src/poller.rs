@@ -24,7 +24,10 @@ pub struct Ready {
 }
 
 pub struct Poller {
+    /// What is to be waited for.
     epoll: OwnedFd,
+    /// The same, and completions, of which those who wait for something else are not to be told all the time.
+    outer: OwnedFd,
     timer: OwnedFd,
     /// For which time the timer is set.
     timer_at: Option<Instant>,
@@ -41,12 +44,12 @@ fn setup(e: io::Errno) -> Error {
 }
 
 impl Poller {
-    /// `polls_completions`: whether who waits wants to know of completions, too.
-    pub fn new(polls_completions: bool) -> Result<Poller, Error> {
+    pub fn new() -> Result<Poller, Error> {
         let create = || {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             let poller = Poller {
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+                outer: epoll::create(epoll::CreateFlags::CLOEXEC)?,
                 timer: timerfd_create(
                     TimerfdClockId::Monotonic,
                     TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
@@ -60,17 +63,16 @@ impl Poller {
             let own = epoll::EventData::new_u64(OWN);
             epoll::add(&poller.epoll, &poller.timer, own, epoll::EventFlags::IN)?;
             epoll::add(&poller.epoll, &poller.wake, own, epoll::EventFlags::IN)?;
-            if polls_completions {
-                epoll::add(&poller.epoll, &poller.completions, own, epoll::EventFlags::IN)?;
-            }
+            epoll::add(&poller.outer, &poller.epoll, own, epoll::EventFlags::IN)?;
+            epoll::add(&poller.outer, &poller.completions, own, epoll::EventFlags::IN)?;
             Ok(poller)
         };
         create().map_err(setup)
     }
 
-    /// Readable when anything is to be done.
+    /// Readable when anything is to be done, or there are completions.
     pub fn all(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.outer.as_fd()
     }
 
     /// Readable when there are completions.

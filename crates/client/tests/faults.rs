@@ -3,6 +3,7 @@
 use holdfast_client::{Client, Command, Config, Error, Reply, RequestId};
 use holdfast_resp::{Limits, Parser};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
@@ -286,4 +287,21 @@ fn the_descriptor_tells_of_requests_without_a_connection() {
     let id = client.bget(b"k").unwrap();
     assert!(watch(&client, id));
     assert!(matches!(client.take(id), Err(Error::TimedOut { .. })));
+}
+
+/// Completions that were not fetched had everybody who waits look at them all the time.
+#[test]
+fn completions_that_are_not_fetched_do_not_wake_those_who_wait() {
+    let server = Fake::new(ALONE, |_, args| {
+        thread::sleep(Duration::from_millis(if args[1] == b"slow" { 300 } else { 0 }));
+        reply(OK)
+    });
+    let client = Client::new(config(&[&server])).unwrap();
+    let listed = client.submit(Command::new("GET").arg("k").listed()).unwrap();
+    assert!(client.wait(listed, Some(PATIENCE)).unwrap());
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let before = used();
+    assert_eq!(get(&client, "slow"), ok());
+    assert!(used() - before < Duration::from_millis(50), "{:?}", used() - before);
+    assert!(watch(&client, listed) && client.next_completion() == Some(listed));
 }
