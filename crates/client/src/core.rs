@@ -244,6 +244,9 @@ impl Core {
             let due = connection.timer(self.shared.connect_timeout);
             timer = timer.into_iter().chain(due).chain(self.silent_at(server)).min();
         }
+        if self.watched && self.has_more() {
+            self.poller.wake();
+        }
         self.poller.timer_is_over(now);
         self.poller.set_timer(timer, now);
         self.poller.tell_completions(self.shared.requests.has_completions());

@@ -1,12 +1,14 @@
 //! The client and servers over TCP that fail in ways of their own: each test is one fault that was found.
 
-use holdfast_client::{Client, Command, Config, Error, Reply, RequestId};
+use holdfast_client::{Address, Client, Command, Config, Error, Network, Reply, RequestId, Transport};
 use holdfast_resp::{Limits, Parser};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::time::{ClockId, clock_gettime};
 use std::{
-    io::{Read, Write},
+    collections::VecDeque,
+    io::{self, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -304,4 +306,72 @@ fn completions_that_are_not_fetched_do_not_wake_those_who_wait() {
     assert_eq!(get(&client, "slow"), ok());
     assert!(used() - before < Duration::from_millis(50), "{:?}", used() - before);
     assert!(watch(&client, listed) && client.next_completion() == Some(listed));
+}
+
+/// A connection that takes all that has arrived at once, as TLS may, and then tells of nothing: a read gets little of it.
+struct Buffered {
+    event: OwnedFd,
+    arrived: VecDeque<u8>,
+}
+
+impl Read for Buffered {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        // There may be nothing to reset.
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        let n = buf.len().min(8).min(self.arrived.len());
+        self.arrived.drain(..n).zip(buf).for_each(|(from, to)| *to = from);
+        if n == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(n) }
+    }
+}
+
+impl Write for Buffered {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let is_greeting = buf.windows(5).any(|part| part == b"HELLO");
+        if is_greeting {
+            self.arrived.extend(ALONE);
+        } else {
+            self.arrived.extend(b"$5000\r\n".iter().chain(&[b'x'; 5000]).chain(b"\r\n"));
+        }
+        rustix::io::write(&self.event, &1u64.to_ne_bytes())?;
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Transport for Buffered {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn connected(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn buffers(&self) -> bool {
+        true
+    }
+}
+
+struct BufferedNetwork;
+
+impl Network for BufferedNetwork {
+    fn connect(&mut self, _: &Address, _: u32) -> io::Result<Box<dyn Transport>> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Box::new(Buffered { event, arrived: VecDeque::new() }))
+    }
+}
+
+/// The rest of a reply waited until the server sent something else.
+#[test]
+fn the_descriptor_tells_of_what_the_transport_holds() {
+    let mut config = Config::new(["host:1"]).unwrap();
+    config.network = Some(Box::new(BufferedNetwork));
+    let client = Client::new(config).unwrap();
+    client.event_fd();
+    let id = client.bget(b"k").unwrap();
+    assert!(watch(&client, id));
+    assert_eq!(client.take(id), Ok(Reply::Bulk(vec![b'x'; 5000])));
 }
