@@ -21,7 +21,7 @@ use std::{
 const FLUSH_BYTES: usize = 32 << 10;
 /// Servers that a client may come to know.
 const SERVERS_MAX: usize = 1024;
-/// Connections for requests that may take any time; more such requests share the last one.
+/// Connections for requests that may take any time, one for each.
 const APART_MAX: usize = 256;
 /// While requests wait for a server that is away, another one is asked after so long who has which slots; the time is doubled each time.
 const SEEK_MIN: Duration = Duration::from_millis(50);
@@ -113,7 +113,7 @@ impl Core {
         let slot = key.and_then(|at| command.arg_bytes(at)).map(hash_slot);
         let mut server = self.server_for(slot);
         if command.untimed && !command.waits_for_others() {
-            server = self.apart(server);
+            server = self.apart(server).ok_or(Error::Full)?;
         }
         let id = self.shared.requests.insert(Request {
             server,
@@ -161,20 +161,24 @@ impl Core {
     }
 
     /// A connection to the same server for a request that may take any time, since those behind it would wait as long, and
-    /// since it can be called off only by closing the connection.
-    fn apart(&mut self, server: usize) -> usize {
-        let address = &self.servers[server].address;
-        let mut apart = self.servers.iter().enumerate().filter(|(_, c)| c.apart && c.address == *address);
-        if let Some((free, _)) = apart.clone().find(|(_, connection)| connection.outbox.is_empty()) {
-            return free;
-        }
-        if self.servers.len() - self.known >= APART_MAX {
-            return apart.next_back().map_or(server, |(last, _)| last);
-        }
-        let mut connection = Connection::new(address.clone(), self.shared.reply_bytes_max);
+    /// since it can be called off only by closing the connection. `None` if there are as many as may be.
+    fn apart(&mut self, server: usize) -> Option<usize> {
+        let is_free = |connection: &Connection| connection.apart && connection.outbox.is_empty();
+        let mut connection =
+            Connection::new(self.servers[server].address.clone(), self.shared.reply_bytes_max);
         connection.apart = true;
-        self.servers.push(connection);
-        self.servers.len() - 1
+        let same = |other: &Connection| is_free(other) && other.address == connection.address;
+        if let Some(free) = self.servers.iter().position(same) {
+            return Some(free);
+        }
+        if self.servers.len() - self.known < APART_MAX {
+            self.servers.push(connection);
+            return Some(self.servers.len() - 1);
+        }
+        // One to another server, which has nothing to do, makes way.
+        let free = self.servers.iter().position(is_free)?;
+        self.servers[free] = connection;
+        Some(free)
     }
 
     /// Something has come of connections.
@@ -317,7 +321,7 @@ impl Core {
             let (Some(wire), Ok(request)) = (wire, self.shared.requests.get(id)) else { continue };
             let mut server = self.server_for(request.slot);
             if is_apart {
-                server = self.apart(server);
+                server = self.apart(server).expect("the one that it has left is free");
             }
             if let Some(request) = self.shared.requests.in_flight_mut(id) {
                 let outbox = &mut self.servers[server].outbox;
@@ -365,7 +369,7 @@ impl Core {
                 self.ask_for_map(server);
             }
         }
-        Some(if self.servers[from].apart { self.apart(server) } else { server })
+        if self.servers[from].apart { self.apart(server) } else { Some(server) }
     }
 
     /// Asks a server who has which slots: where one has moved, others may have, too.

@@ -97,8 +97,8 @@
 //!
 //! # Limits
 //!
-//! Requests ([`Config::requests_max`]), bytes of requests on their way and results that were not taken
-//! ([`Config::bytes_max`]), bytes of one reply ([`Config::reply_bytes_max`]). Beyond the first two, [`Client::submit`]
+//! Requests ([`Config::requests_max`]), of which 256 may take any time ([`Command::untimed`]), bytes of requests on their way and results that were not taken
+//! ([`Config::bytes_max`]), bytes of one reply ([`Config::reply_bytes_max`]). Beyond the first three, [`Client::submit`]
 //! returns [`Error::Full`] and has done nothing: take a result, or make progress, and try again.
 //!
 //! Commands that change what a connection is (MULTI, SUBSCRIBE, SELECT, HELLO …) are refused, since a connection is

@@ -375,3 +375,19 @@ fn the_descriptor_tells_of_what_the_transport_holds() {
     assert!(watch(&client, id));
     assert_eq!(client.take(id), Ok(Reply::Bulk(vec![b'x'; 5000])));
 }
+
+/// The 257th shared a connection, which could not be closed when one of the two was called off.
+#[test]
+fn requests_that_may_take_any_time_share_no_connection() {
+    let servers = [Fake::new(ALONE, |_, _| Answer::Nothing), Fake::new(ALONE, |_, _| Answer::Nothing)];
+    let client = Client::new(config(&[&servers[0], &servers[1]])).unwrap();
+    // The first server's, and the second one's.
+    let pop = |key: &str| client.submit(Command::new("BLPOP").arg(key).arg("0").untimed());
+    let ids: Vec<_> = (0..256).map(|_| pop("bar").unwrap()).collect();
+    assert_eq!([pop("bar"), pop("foo")], [Err(Error::Full), Err(Error::Full)]);
+    client.cancel(ids[255]).unwrap();
+    let other = pop("foo").unwrap();
+    assert_eq!(pop("bar"), Err(Error::Full));
+    client.cancel(other).unwrap();
+    assert!(pop("bar").is_ok());
+}
