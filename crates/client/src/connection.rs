@@ -114,6 +114,8 @@ pub struct Connection {
     pub arrived: u32,
     /// Whether the first of them is sent at once: others did not follow it the last time.
     pub eager: bool,
+    /// Whether the link has brought no reply yet.
+    is_new: bool,
     /// Whether the server that is being greeted is a node of a cluster.
     is_node: bool,
     /// Until when requests are held back.
@@ -143,6 +145,7 @@ impl Connection {
             apart: false,
             arrived: 0,
             eager: true,
+            is_new: true,
             is_node: false,
             holds_until: None,
             is_sought: false,
@@ -265,7 +268,7 @@ impl Connection {
             self.input = vec![0; INPUT_BYTES].into();
         }
         (self.input_start, self.input_end) = (0, 0);
-        (self.full, self.more) = (false, false);
+        (self.full, self.more, self.is_new) = (false, false, true);
     }
 
     /// The descriptor is writable.
@@ -425,14 +428,16 @@ impl Connection {
             let decoded = self.decoder.decode(input, target.map(|target| target.bytes()));
             let (used, decoded) = decoded.map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
             self.input_start += used;
+            let is_first = self.is_new;
+            self.is_new &= decoded.is_none();
             match decoded {
                 None => return Ok(()),
                 Some(Decoded::Push(_)) => {}
-                Some(decoded) if up => self.replied(decoded, shared)?,
-                Some(Decoded::Reply(Reply::Error(text))) => {
+                Some(Decoded::Reply(Reply::Error(text))) if !up || is_first && is_refusal(&text) => {
                     self.refused(&String::from_utf8_lossy(&text), shared, now);
                     return Ok(());
                 }
+                Some(decoded) if up => self.replied(decoded, shared)?,
                 Some(decoded) => {
                     if let (Link::Greeting { replies, .. }, Decoded::Reply(reply)) = (&mut self.link, decoded)
                     {
@@ -550,6 +555,11 @@ impl Connection {
             }
         }
     }
+}
+
+/// What a server says to a connection that it closes, whatever was sent.
+fn is_refusal(error: &[u8]) -> bool {
+    error.starts_with(b"ERR max number of clients reached") || error.starts_with(b"DENIED ")
 }
 
 fn not_interrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {

@@ -1,6 +1,8 @@
 //! The client and servers over TCP that fail in ways of their own: each test is one fault that was found.
 
-use holdfast_client::{Address, Client, Command, Config, Error, Network, Reply, RequestId, Transport};
+use holdfast_client::{
+    Address, Client, Command, Config, Error, Executed, Network, Protocol, Reply, RequestId, Transport,
+};
 use holdfast_resp::{Limits, Parser};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::time::{ClockId, clock_gettime};
@@ -390,4 +392,18 @@ fn requests_that_may_take_any_time_share_no_connection() {
     assert_eq!(pop("bar"), Err(Error::Full));
     client.cancel(other).unwrap();
     assert!(pop("bar").is_ok());
+}
+
+/// Over RESP2 nothing is said first, so that the refusal was taken for the reply to a request that was not executed.
+#[test]
+fn a_connection_that_is_refused_is_no_reply() {
+    let server = Fake::new(ALONE, |_, _| reply(b"-ERR max number of clients reached\r\n"));
+    let mut config = config(&[&server]);
+    config.protocol = Protocol::Resp2;
+    let client = Client::new(config).unwrap();
+    let error = client.call(Command::new("SET").arg("k").arg("v")).unwrap_err();
+    assert_eq!(
+        (error.executed(), error),
+        (Executed::No, Error::Refused("ERR max number of clients reached".into()))
+    );
 }
