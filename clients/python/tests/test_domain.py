@@ -59,6 +59,15 @@ def test_a_graph_has_its_edges_at_both_ends(graph):
     assert graph.add_edges([]) == graph.remove_edges([]) == graph.remove_vertex("none") == 0
 
 
+def test_a_spread_graph_takes_more_edges_than_its_client_has_requests(client, address):
+    with holdfast.Client(address, requests_max=7) as small:
+        graph = holdfast.Graph(small, spread=True)
+        edges = {(b"hub", b"v%d" % n) for n in range(50)}
+        assert graph.add_edges(edges) == 50
+        check(graph, edges)
+        assert graph.remove_vertex("hub") == 50 and graph.predecessors("v7") == []
+
+
 def test_halves_that_were_left_are_repaired(graph):
     edges = {(b"a", b"b"), (b"b", b"c"), (b"c", b"a"), (b"c", b"c")}
     graph.add_edges(edges)

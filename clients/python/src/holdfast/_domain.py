@@ -1,7 +1,9 @@
 """Graphs, counts of n-grams, and vectors: what Holdfast's commands for programs that compute do, by their arguments' types."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
+from ._errors import FullError
 from ._native import Client
 
 
@@ -103,12 +105,26 @@ class Graph:
         others = {}
         for vertex, other in halves:
             others.setdefault(vertex, []).append(other)
-        requests = [self._client.submit(command, vertex, direction, *names) for vertex, names in others.items()]
-        return sum(request.result() for request in requests)
+        return sum(self._results((command, vertex, direction, *names) for vertex, names in others.items()))
 
     def _are_connected(self, edges):
-        requests = [self._client.submit("GRAPH.ISCONNECTED", *edge, read_only=True) for edge in edges]
-        return [request.result() == 1 for request in requests]
+        there = self._results((("GRAPH.ISCONNECTED", *edge) for edge in edges), read_only=True)
+        return [number == 1 for number in there]
+
+    def _results(self, commands, **keywords):
+        """What commands come to, of which as many are on their way as the client has room for."""
+        requests = deque()
+        for command in commands:
+            while True:
+                try:
+                    requests.append(self._client.submit(*command, **keywords))
+                    break
+                except FullError:
+                    if not requests:
+                        raise
+                    yield requests.popleft().result()
+        for request in requests:
+            yield request.result()
 
     def _remove_ends(self, edges):
         self._halves("GRAPH.REMOVEHALF", "IN", [(end, start) for start, end in edges])
