@@ -151,7 +151,7 @@ impl Client {
             // It was interrupted, or the client was closed.
             self.without_gil_if_open(py, |core| core.release(id));
         }
-        waited?;
+        waited.map_err(|e| if id.is_some() { error::closed_meanwhile(py, e) } else { e })?;
         let result = result.expect("it was waited for");
         reply::object(py, &result.map_err(|e| error::exception(py, &e))?)
     }
@@ -476,7 +476,7 @@ impl Client {
             Ok(Err(_)) => self.forget(py, id),
             Err(closed) => {
                 self.forget(py, id)?;
-                Err(closed)
+                Err(error::closed_meanwhile(py, closed))
             }
         }
     }

@@ -28,6 +28,16 @@ pub fn closed(py: Python<'_>, text: &str) -> PyErr {
     raised(py, "ClosedError", text)
 }
 
+/// The same of a request that was handed over before: the server may have executed it. Other exceptions stay as they are.
+pub fn closed_meanwhile(py: Python<'_>, error: PyErr) -> PyErr {
+    match class(py, "ClosedError") {
+        Ok(closed) if error.is_instance(py, &closed) => {
+            raised(py, "ClosedUnknownError", &error.value(py).to_string())
+        }
+        _ => error,
+    }
+}
+
 /// The request was released.
 pub fn released(py: Python<'_>) -> PyErr {
     raised(py, "ReleasedError", "the request was released")

@@ -74,7 +74,8 @@ impl Request {
                 Err(Error::NoSuchRequest) => Ok(true),
                 now => Ok(now? >= state),
             }
-        })?;
+        });
+        let reached = reached.map_err(|e| error::closed_meanwhile(py, e))?;
         self.is_finished(py)?;
         Ok(reached)
     }
@@ -96,7 +97,8 @@ impl Request {
                 };
             }
             Ok(())
-        })?;
+        });
+        let taken = taken.map_err(|e| error::closed_meanwhile(py, e))?;
         client.forget(py, self.id)?;
         taken.map_err(|e| error::exception(py, &e))
     }
@@ -144,8 +146,8 @@ impl Request {
         if self.is_finished(py)? {
             return Ok(true);
         }
-        let looked = self.client.get().without_gil(py, |core| core.peek(self.id, |_, _| ()))?;
-        match looked {
+        let looked = self.client.get().without_gil(py, |core| core.peek(self.id, |_, _| ()));
+        match looked.map_err(|e| error::closed_meanwhile(py, e))? {
             Ok(()) => Ok(true),
             Err(Error::InProgress) => Ok(false),
             // Another thread has taken the result meanwhile, or released it.
@@ -301,14 +303,15 @@ pub fn wait_some<'py>(
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = if finished.contains(&true) { Some(Duration::ZERO) } else { left };
         let mut done = Some(Vec::new());
-        first.get().client.get().wait(py, left, |core, wait| {
+        let waited = first.get().client.get().wait(py, left, |core, wait| {
             done = match core.wait_some(&ids, Some(wait)) {
                 // Another thread has taken or released one meanwhile: look again which.
                 Err(Error::NoSuchRequest) => None,
                 done => Some(done?),
             };
             Ok(done.as_ref().is_none_or(|done| !done.is_empty()))
-        })?;
+        });
+        waited.map_err(|e| error::closed_meanwhile(py, e))?;
         let Some(done) = done else { continue };
         done.into_iter().for_each(|at| finished[waiting[at]] = true);
         return Ok(requests
@@ -344,7 +347,8 @@ pub fn wait_all(requests: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<b
                     Ok(true)
                 }
                 all => all,
-            })?;
+            });
+        let all = all.map_err(|e| error::closed_meanwhile(py, e))?;
         if !stale {
             return Ok(all);
         }

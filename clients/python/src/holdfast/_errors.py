@@ -98,3 +98,7 @@ class TimedOutUnknownError(UnknownOutcomeError, TimedOutError):
 
 class CancelledUnknownError(UnknownOutcomeError, CancelledError):
     """The caller has cancelled the request after it was sent."""
+
+
+class ClosedUnknownError(UnknownOutcomeError, ClosedError):
+    """The client was closed after the request was handed over."""
