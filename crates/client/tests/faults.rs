@@ -224,19 +224,6 @@ fn a_server_that_hangs_is_left_whoever_was_waiting() {
     }
 }
 
-/// The next request, of which nothing was sent, was told the stray reply.
-#[test]
-fn a_reply_that_nobody_has_asked_for_is_no_result() {
-    let server = Fake::new(ALONE, |link, args| match (link, &args[0][..]) {
-        (1, _) => reply(b"$2\r\nok\r\n+STRAY\r\n"),
-        _ => reply(b"$4\r\nsent\r\n"),
-    });
-    let client = Client::new(config(&[&server])).unwrap();
-    assert_eq!(get(&client, "k"), ok());
-    thread::sleep(Duration::from_millis(20));
-    assert_eq!(get(&client, "k"), Ok(Reply::Bulk(b"sent".to_vec())));
-}
-
 /// Each moved all those behind it, and looked through all that were listed.
 #[test]
 fn many_requests_that_wait_are_let_go_of_in_no_time() {
