@@ -258,8 +258,14 @@ fn refuse_on_replica(call: &Call, error: Stop) -> Result<(), Stop> {
 
 fn failover(call: &mut Call) -> Answer {
     refuse_on_replica(call, Stop::new("ERR FAILOVER is not valid when server is a replica."))?;
+    let view = call.server().replica_set.as_ref().map(|set| set.view());
+    let hands_over = view.as_ref().is_some_and(|view| view.hands_over);
     if call.args.len() == 2 && call.is(1, "abort") {
-        return Err(Stop::new("ERR No failover in progress."));
+        return Err(Stop::new(match hands_over {
+            // Once another one is told to lead, it may do so at any time.
+            true => "ERR FAILOVER can't be aborted once it has begun.",
+            false => "ERR No failover in progress.",
+        }));
     }
     let (mut at, mut to) = (1, None);
     while at < call.args.len() {
@@ -278,13 +284,15 @@ fn failover(call: &mut Call) -> Answer {
             return Err(SYNTAX);
         };
     }
-    let Some(set) = call.server().replica_set.clone() else {
+    if hands_over {
+        return Err(Stop::new("ERR FAILOVER already in progress."));
+    }
+    let (Some(set), Some(view)) = (call.server().replica_set.clone(), view) else {
         return Err(Stop::new("ERR FAILOVER requires connected replicas."));
     };
     let is_meant = |address: &Address| {
         to.is_none_or(|(host, port)| address.host.as_bytes() == host && i64::from(address.port) == port)
     };
-    let view = set.view();
     let can_lead = |id| view.servers.get(&id).is_some_and(|listed| listed.votes && is_meant(&listed.address));
     let connected = view.heard_within(CONNECTED).filter(|other| can_lead(other.id));
     let to = match (connected.max_by_key(|other| other.end), to) {

@@ -347,7 +347,13 @@ impl Part {
         if let Some(replica) = &self.replica {
             replica.tick().map_err(failed)?;
             match &mut self.successor {
-                Some((to, true)) => replica.hand_over(*to),
+                Some((to, true)) => {
+                    replica.hand_over(*to);
+                    if !replica.hands_over() {
+                        // It has been removed meanwhile, or counts for no majority any more.
+                        self.successor = None;
+                    }
+                }
                 Some((_, is_due)) => *is_due = true,
                 None => {}
             }
@@ -422,9 +428,9 @@ impl Part {
         let (Some(replica), Some(set)) = (&self.replica, self.founding.member_of()) else { return };
         match replica.role() {
             Role::Leader if replica.members().peers.get(&to).is_some_and(|peer| peer.votes) => {
-                // To ask again does not put it off.
-                let is_due = self.successor.is_some_and(|(_, is_due)| is_due);
-                self.successor = Some((to, is_due));
+                // Who asks while one is about to lead does not change which.
+                self.successor.get_or_insert((to, false));
+                self.show();
             }
             Role::Follower { leader } => self.send(leader, Some(Frame::HandOver { set, to })),
             _ => {}
@@ -617,6 +623,7 @@ impl Part {
             }
             let members = (view.leader == view.own).then(|| replica.members());
             self.founding.learn(replica.addresses(), members);
+            view.hands_over = self.successor.is_some() || replica.hands_over();
             counted = Some(replica.counted());
         }
         view.servers = Arc::new(self.founding.servers(counted.as_ref()));

@@ -44,6 +44,8 @@ pub struct View {
     pub extent: (Lsn, Lsn),
     /// The others, as the leader knows them.
     pub others: Vec<Other>,
+    /// Whether this one leads and another one is about to.
+    pub hands_over: bool,
 }
 
 /// A server of the set.
@@ -332,6 +334,10 @@ impl ReplicaSet {
     /// As the one that leads, has another server lead.
     pub fn hand_over(&self, to: MemberId) {
         if let Some(successors) = self.successors.get() {
+            let mut view = self.lock();
+            // Who asks next is told so, though the thread does not know it yet.
+            view.hands_over |= view.own.is_some() && view.leader == view.own;
+            drop(view);
             // If the thread has ended, so does the server.
             let _ = successors.send(to);
         }

@@ -20,6 +20,7 @@ pub(super) fn replication(view: &View, text: &mut String) {
         lines!(text, "role": "master");
     }
     let set = view.server.replica_set.as_ref().map(|set| (set, set.view()));
+    let hands_over = set.as_ref().is_some_and(|(_, view)| view.hands_over);
     let replicas: Vec<_> = set.iter().flat_map(|(_, view)| view.heard_within(CONNECTED)).collect();
     lines!(text, "connected_slaves": replicas.len());
     let max_lag = config.number(Opt::MinReplicasMaxLag);
@@ -37,7 +38,7 @@ pub(super) fn replication(view: &View, text: &mut String) {
             .expect(STRING);
     }
     lines!(text,
-        "master_failover_state": "no-failover",
+        "master_failover_state": if hands_over { "failover-in-progress" } else { "no-failover" },
         "master_replid": status.as_ref().map(|it| &it.id).filter(|id| !id.is_empty()).unwrap_or(&view.server.replication_id),
         "master_replid2": "0".repeat(40),
         "master_repl_offset": status.as_ref().map_or_else(|| view.server.store.log().tail(), |it| it.offset),

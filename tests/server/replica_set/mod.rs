@@ -119,11 +119,19 @@ fn commands_tell_of_the_set_and_another_server_can_be_told_to_lead() {
     assert!(fields.contains(&bulk(&set.options[leader][1])));
 
     let to = (leader + 1) % 3;
-    let port = &set.options[to][1];
+    let port = |at: usize| &set.options[at % 3][1];
+    let calls = [
+        (format!("FAILOVER TO 127.0.0.1 {}", port(to)), ok()),
+        (format!("FAILOVER TO 127.0.0.1 {}", port(to + 1)), error("ERR FAILOVER already in progress.")),
+        ("FAILOVER ABORT".into(), error("ERR FAILOVER can't be aborted once it has begun.")),
+    ];
     let before = Instant::now();
-    client.send(format!("FAILOVER TO 127.0.0.1 {port}\r\n").as_bytes());
-    // A busy machine may be late with the reply.
-    assert!(client.try_reply().is_none_or(|reply| reply == ok()));
+    client.send(calls.iter().map(|(call, _)| format!("{call}\r\n")).collect::<String>().as_bytes());
+    // A busy machine may be late with the replies.
+    for (call, expected) in &calls {
+        let Some(reply) = client.try_reply() else { break };
+        assert_eq!(&reply, expected, "{call}");
+    }
     let (next, mut client) = set.leader_but(leader);
     println!("another one leads after {:?}", before.elapsed());
     assert_eq!(next, to);
