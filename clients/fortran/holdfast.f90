@@ -20,7 +20,8 @@ module holdfast
 
   integer(c_int), parameter, public :: hf_ok = 0, hf_in_progress = 1, hf_e_server = -1, hf_e_too_small = -2, &
     hf_e_lost = -3, hf_e_timed_out = -4, hf_e_cancelled = -5, hf_e_refused = -6, hf_e_redirected = -7, &
-    hf_e_full = -8, hf_e_no_request = -9, hf_e_no_client = -10, hf_e_invalid = -11, hf_e_setup = -12
+    hf_e_full = -8, hf_e_no_request = -9, hf_e_no_client = -10, hf_e_invalid = -11, hf_e_setup = -12, &
+    hf_e_too_large = -13
   integer(c_int), parameter, public :: hf_queued = 0, hf_buffer_free = 1, hf_done = 2
   integer(c_int), parameter, public :: hf_not_executed = 0, hf_maybe_executed = 1, hf_executed = 2
   integer(c_int), parameter, public :: hf_nil = 0, hf_string = 1, hf_status = 2, hf_error = 3, hf_integer = 4, &

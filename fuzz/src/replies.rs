@@ -4,7 +4,7 @@
 use crate::Rng;
 use holdfast_client::{Decoded, Decoder, Gap};
 
-/// Bytes of a reply beyond which it is refused.
+/// Bytes of a reply beyond which it is passed over.
 const REPLY_MAX: usize = 1 << 16;
 
 /// Each reply with the bytes that it has left in the caller's buffer, and whether what follows is refused.

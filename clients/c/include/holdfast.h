@@ -90,6 +90,10 @@ typedef enum hf_status {
    The client could not be set up: addresses, certificates, descriptors.
    */
   HF_E_SETUP = -12,
+  /*
+   The reply takes more than `reply_bytes_max`, and nothing of it was kept.
+   */
+  HF_E_TOO_LARGE = -13,
 } hf_status;
 
 /*

@@ -62,6 +62,8 @@ pub enum hf_status {
     HF_E_INVALID = -11,
     /// The client could not be set up: addresses, certificates, descriptors.
     HF_E_SETUP = -12,
+    /// The reply takes more than `reply_bytes_max`, and nothing of it was kept.
+    HF_E_TOO_LARGE = -13,
 }
 use hf_status::*;
 
@@ -256,6 +258,7 @@ fn status(error: &Error) -> hf_status {
     match error {
         Error::Server(_) => HF_E_SERVER,
         Error::TooSmall { .. } => HF_E_TOO_SMALL,
+        Error::TooLarge { .. } => HF_E_TOO_LARGE,
         Error::Lost { .. } => HF_E_LOST,
         Error::TimedOut { .. } => HF_E_TIMED_OUT,
         Error::Cancelled { .. } => HF_E_CANCELLED,

@@ -53,6 +53,7 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
                 class(py, "TooSmallError").and_then(|class| class.call1((error.to_string(), *needed)));
             return error.map_or_else(|error| error, PyErr::from_value);
         }
+        Error::TooLarge { .. } => "TooLargeError",
         Error::Lost { .. } if unknown => "LostUnknownError",
         Error::Lost { .. } => "LostError",
         Error::TimedOut { .. } if unknown => "TimedOutUnknownError",

@@ -37,7 +37,8 @@ pub struct Config {
     /// Bytes of requests in flight and of results that were not taken: 1 GiB. A single request may be larger if
     /// there is no other.
     pub bytes_max: usize,
-    /// Bytes of one reply, where each element counts for 64 beside its own bytes: 1 GiB.
+    /// Bytes of one reply, where each element counts for 64 beside its own bytes: 1 GiB. A larger one is
+    /// [`crate::Error::TooLarge`].
     pub reply_bytes_max: usize,
     /// How long a request may take, from when it was handed over: 30 s.
     pub request_timeout: Option<Duration>,

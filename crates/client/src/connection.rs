@@ -438,6 +438,10 @@ impl Connection {
                     return Ok(());
                 }
                 Some(decoded) if up => self.replied(decoded, shared)?,
+                Some(Decoded::TooLarge) => {
+                    let text = "a reply to the greeting takes more than reply_bytes_max";
+                    return Err(io::Error::new(ErrorKind::InvalidData, text));
+                }
                 Some(decoded) => {
                     if let (Link::Greeting { replies, .. }, Decoded::Reply(reply)) = (&mut self.link, decoded)
                     {
@@ -481,6 +485,7 @@ impl Connection {
             Decoded::Reply(reply) | Decoded::Push(reply) => (Ok(reply), None),
             Decoded::Filled(len) => (Ok(Reply::Int(len as i64)), Some(len)),
             Decoded::TooSmall(needed) => (Err(Error::TooSmall { needed }), None),
+            Decoded::TooLarge => (Err(Error::TooLarge { max: shared.reply_bytes_max }), None),
         };
         match (id, result) {
             (Some(id), result) => shared.requests.complete(id, result, filled),

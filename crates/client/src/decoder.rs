@@ -5,6 +5,7 @@
 //! right to where they belong ([`Decoder::gap`]).
 
 use holdfast_resp::{BadReply, Reply, parse_int};
+use std::mem;
 
 /// Aggregates in aggregates deeper than this are refused.
 const DEPTH_MAX: usize = 64;
@@ -24,6 +25,8 @@ pub enum Decoded {
     Filled(usize),
     /// A string of so many bytes, more than the caller's buffer holds. What the buffer holds is not to be used.
     TooSmall(usize),
+    /// A reply beyond the limit, of which nothing was kept.
+    TooLarge,
 }
 
 /// Where bytes of a string that has begun, and has not all arrived, are to go.
@@ -38,6 +41,8 @@ pub enum Gap<'a> {
 struct Frame {
     kind: u8,
     count: usize,
+    arrived: usize,
+    /// Those that have arrived, unless the reply is too large.
     items: Vec<Reply>,
 }
 
@@ -63,12 +68,14 @@ pub struct Decoder {
     /// Bytes that the reply may still take.
     left: usize,
     bytes_max: usize,
+    /// It takes more: what arrives of it is looked through for its end.
+    is_too_large: bool,
 }
 
 impl Decoder {
-    /// One that refuses replies of more bytes, elements counted with 64 each.
+    /// One that passes over replies of more bytes, elements counted with 64 each.
     pub fn new(bytes_max: usize) -> Decoder {
-        Decoder { stack: Vec::new(), bulk: None, left: bytes_max, bytes_max }
+        Decoder { stack: Vec::new(), bulk: None, left: bytes_max, bytes_max, is_too_large: false }
     }
 
     /// Reads on. Returns how many bytes of `input` are done with, and a reply if one is complete; without one, all
@@ -99,14 +106,15 @@ impl Decoder {
             if self.stack.len() > DEPTH_MAX {
                 return Err(BadReply);
             }
-            self.charge(ELEMENT_BYTES)?;
+            self.charge(ELEMENT_BYTES);
             if kind == b'$' && (target.is_none() || !self.stack.is_empty()) {
                 // Most strings are short, and there as a whole.
                 let string = length(rest)?.and_then(|len| input[at..].get(..len + 2));
                 if let Some([data @ .., b'\r', b'\n']) = string {
-                    self.charge(data.len())?;
+                    self.charge(data.len());
                     at += data.len() + 2;
-                    if let Some(decoded) = self.place(Decoded::Reply(Reply::Bulk(data.to_vec())))? {
+                    let kept = if self.is_too_large { Vec::new() } else { data.to_vec() };
+                    if let Some(decoded) = self.place(Decoded::Reply(Reply::Bulk(kept)))? {
                         return Ok((at, Some(decoded)));
                     }
                     continue;
@@ -138,16 +146,24 @@ impl Decoder {
         debug_assert!(bulk.got <= bulk.len);
     }
 
-    fn charge(&mut self, bytes: usize) -> Result<(), BadReply> {
-        self.left = self.left.checked_sub(bytes).ok_or(BadReply)?;
-        Ok(())
+    fn charge(&mut self, bytes: usize) {
+        match self.left.checked_sub(bytes) {
+            Some(left) => self.left = left,
+            None => self.pass_over(),
+        }
+    }
+
+    /// Keeps nothing of the reply, neither what has arrived nor what will.
+    fn pass_over(&mut self) {
+        self.is_too_large = true;
+        self.stack.iter_mut().for_each(|frame| frame.items = Vec::new());
     }
 
     /// What a line says; `None` if it is the head of what follows.
     fn header(&mut self, kind: u8, line: &[u8], target: Option<&[u8]>) -> Result<Option<Reply>, BadReply> {
         Ok(Some(match kind {
             b'+' | b'-' | b'(' => {
-                self.charge(line.len())?;
+                self.charge(line.len());
                 match kind {
                     b'+' => Reply::Simple(line.to_vec()),
                     b'-' => Reply::Error(line.to_vec()),
@@ -168,6 +184,7 @@ impl Decoder {
             b'$' | b'=' | b'!' => {
                 let Some(len) = length(line)? else { return Ok(Some(Reply::Null)) };
                 let body = match target {
+                    _ if self.is_too_large => Body::Discard,
                     Some(target) if kind == b'$' && self.stack.is_empty() => {
                         if len <= target.len() {
                             Body::Target
@@ -176,8 +193,8 @@ impl Decoder {
                         }
                     }
                     _ => {
-                        self.charge(len)?;
-                        Body::Collect(Vec::new())
+                        self.charge(len);
+                        if self.is_too_large { Body::Discard } else { Body::Collect(Vec::new()) }
                     }
                 };
                 self.bulk = Some(Bulk { kind, len, got: 0, body });
@@ -191,7 +208,7 @@ impl Decoder {
                     None => return Ok(Some(Reply::Null)),
                 };
                 let count = if pairs { len.checked_mul(2).ok_or(BadReply)? } else { len };
-                self.stack.push(Frame { kind, count, items: Vec::new() });
+                self.stack.push(Frame { kind, count, arrived: 0, items: Vec::new() });
                 return Ok(if count == 0 { self.close()? } else { None });
             }
             _ => return Err(BadReply),
@@ -237,6 +254,7 @@ impl Decoder {
         let data = match body {
             Body::Collect(data) => data,
             Body::Target => return Ok((used, Some(Decoded::Filled(len)))),
+            Body::Discard if self.is_too_large => return Ok((used, Some(Decoded::Reply(Reply::Null)))),
             Body::Discard => return Ok((used, Some(Decoded::TooSmall(len)))),
         };
         let reply = match (kind, &data[..]) {
@@ -261,13 +279,18 @@ impl Decoder {
         loop {
             let Some(top) = self.stack.last_mut() else {
                 self.left = self.bytes_max;
+                let is_too_large = mem::take(&mut self.is_too_large);
                 return Ok(Some(match reply {
                     Reply::Push(_) => Decoded::Push(reply),
+                    _ if is_too_large => Decoded::TooLarge,
                     reply => Decoded::Reply(reply),
                 }));
             };
-            top.items.push(reply);
-            if top.items.len() < top.count {
+            top.arrived += 1;
+            if !self.is_too_large {
+                top.items.push(reply);
+            }
+            if top.arrived < top.count {
                 return Ok(None);
             }
             match self.close()? {

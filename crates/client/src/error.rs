@@ -23,6 +23,11 @@ pub enum Error {
         /// The length of the string in bytes.
         needed: usize,
     },
+    /// The reply takes more than [`crate::Config::reply_bytes_max`], and nothing of it was kept.
+    TooLarge {
+        /// That limit in bytes.
+        max: usize,
+    },
     /// The connection was lost, and the request may not be sent again.
     Lost {
         /// Whether it was executed.
@@ -63,7 +68,7 @@ impl Error {
     /// Whether the server has done what it was asked to.
     pub fn executed(&self) -> Executed {
         match self {
-            Error::Server(_) | Error::TooSmall { .. } => Executed::Yes,
+            Error::Server(_) | Error::TooSmall { .. } | Error::TooLarge { .. } => Executed::Yes,
             Error::Lost { executed, .. }
             | Error::TimedOut { executed, .. }
             | Error::Cancelled { executed } => *executed,
@@ -86,6 +91,9 @@ impl fmt::Display for Error {
             Error::Server(text) => f.write_str(&String::from_utf8_lossy(text)),
             Error::TooSmall { needed } => {
                 write!(f, "the reply of {needed} bytes does not fit into the buffer")
+            }
+            Error::TooLarge { max } => {
+                write!(f, "the reply takes more than the {max} bytes that one may have (reply_bytes_max)")
             }
             Error::Lost { executed: was, cause } => {
                 write!(f, "the connection was lost ({cause})")?;

@@ -381,6 +381,24 @@ fn requests_that_may_take_any_time_share_no_connection() {
     assert!(pop("bar").is_ok());
 }
 
+/// It was lost with its connection, so that all that was on its way with it was, too, and then fetched five times more.
+#[test]
+fn a_reply_that_is_too_large_is_the_matter_of_its_request() {
+    let server = Fake::new(ALONE, |_, args| match &args[1][..] {
+        b"large" => reply(&[&b"$100000\r\n"[..], &[b'x'; 100_000], b"\r\n"].concat()),
+        b"many" => {
+            reply(&[&b"*20\r\n"[..], &b"$5000\r\n"[..], &[b'x'; 5000], b"\r\n", &OK.repeat(19)].concat())
+        }
+        _ => reply(OK),
+    });
+    let client = Client::new(Config { reply_bytes_max: 4096, ..config(&[&server]) }).unwrap();
+    let ids = ["a", "large", "many", "b"].map(|key| client.bget(key.as_bytes()).unwrap());
+    assert!(client.wait_all(&ids, Some(PATIENCE)).unwrap());
+    let too_large = || Err(Error::TooLarge { max: 4096 });
+    assert_eq!(ids.map(|id| client.take(id)), [ok(), too_large(), too_large(), ok()]);
+    assert_eq!(server.links(), 1);
+}
+
 /// Over RESP2 nothing is said first, so that the refusal was taken for the reply to a request that was not executed.
 #[test]
 fn a_connection_that_is_refused_is_no_reply() {

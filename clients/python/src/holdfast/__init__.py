@@ -13,12 +13,12 @@ Graph, NGrams and Vector are for Holdfast's commands of these names.
 from ._domain import Graph, NGrams, Vector
 from ._errors import (CancelledError, CancelledUnknownError, ClosedError, ClosedUnknownError, Error, Executed, FullError,
                       LostError, LostUnknownError, RedirectedError, RefusedError, ReleasedError, ReplyError, SetupError,
-                      TimedOutError, TimedOutUnknownError, TooSmallError, UnknownOutcomeError)
+                      TimedOutError, TimedOutUnknownError, TooLargeError, TooSmallError, UnknownOutcomeError)
 from ._native import Client, Request, wait_all, wait_any, wait_some
 
 __all__ = [
     "CancelledError", "CancelledUnknownError", "Client", "ClosedError", "ClosedUnknownError", "Error", "Executed", "FullError",
     "Graph", "LostError", "LostUnknownError", "NGrams", "RedirectedError", "RefusedError", "ReleasedError", "ReplyError", "Request",
-    "SetupError", "TimedOutError", "TimedOutUnknownError", "TooSmallError", "UnknownOutcomeError", "Vector", "wait_all",
-    "wait_any", "wait_some",
+    "SetupError", "TimedOutError", "TimedOutUnknownError", "TooLargeError", "TooSmallError", "UnknownOutcomeError", "Vector",
+    "wait_all", "wait_any", "wait_some",
 ]

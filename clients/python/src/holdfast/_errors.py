@@ -46,6 +46,12 @@ class TooSmallError(Error):
         return self.args[0]
 
 
+class TooLargeError(Error):
+    """The reply takes more than the client's reply_bytes_max, and nothing of it was kept."""
+
+    executed = Executed.YES
+
+
 class LostError(Error, ConnectionError):
     """The connection was lost, and the request could not be sent again."""
 

@@ -187,7 +187,7 @@ static inline memcached_return_t hf_osu_status(hf_status status)
     case HF_OK: return MEMCACHED_SUCCESS;
     case HF_IN_PROGRESS: return MEMCACHED_IN_PROGRESS;
     case HF_E_SERVER: return MEMCACHED_SERVER_ERROR;
-    case HF_E_TOO_SMALL: return MEMCACHED_E2BIG;
+    case HF_E_TOO_SMALL: case HF_E_TOO_LARGE: return MEMCACHED_E2BIG;
     case HF_E_LOST: case HF_E_REFUSED: case HF_E_SETUP: return MEMCACHED_CONNECTION_FAILURE;
     case HF_E_TIMED_OUT: return MEMCACHED_TIMEOUT;
     case HF_E_FULL: return MEMCACHED_MEMORY_ALLOCATION_FAILURE;
