@@ -2,6 +2,7 @@
 
 use holdfast_client::{Decoded, Decoder, Gap, Reply};
 use proptest::{collection::vec, prelude::*};
+use std::fs;
 
 const BYTES_MAX: usize = 1 << 20;
 
@@ -244,6 +245,35 @@ fn a_target_that_goes_away_gets_no_more() {
         decoder.decode(b"+OK\r\n", None),
         Ok((5, Some(Decoded::Reply(Reply::Simple(b"OK".to_vec())))))
     );
+}
+
+/// The most memory that this process has had, in bytes.
+fn memory_max() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+#[test]
+fn nothing_is_kept_of_a_reply_beyond_the_limit() {
+    const ELEMENTS: usize = 2_000_000;
+    let before = memory_max();
+    let mut decoder = Decoder::new(BYTES_MAX);
+    let mut fed = |input: &[u8]| {
+        let (used, decoded) = decoder.decode(input, None).unwrap();
+        assert_eq!(used, input.len());
+        decoded
+    };
+    let element = [&b"$100\r\n"[..], &[b'x'; 100], b"\r\n"].concat();
+    assert_eq!(fed(format!("*{ELEMENTS}\r\n").as_bytes()), None);
+    let piece = element.repeat(1000);
+    let found: Vec<_> = (0..ELEMENTS / 1000).filter_map(|_| fed(&piece)).collect();
+    assert_eq!(found, [Decoded::TooLarge]);
+    assert_eq!(fed(b"$200000000\r\n"), None);
+    assert!((0..2000).all(|_| fed(&[b'x'; 100_000]).is_none()));
+    assert_eq!(fed(b"\r\n"), Some(Decoded::TooLarge));
+    let more = memory_max() - before;
+    assert!(more < 50 << 20, "{more} bytes of memory");
 }
 
 #[test]
