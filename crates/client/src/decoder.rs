@@ -149,14 +149,13 @@ impl Decoder {
     fn charge(&mut self, bytes: usize) {
         match self.left.checked_sub(bytes) {
             Some(left) => self.left = left,
-            None => self.pass_over(),
+            None if self.is_too_large => {}
+            None => {
+                // Nothing of it is kept, neither what has arrived nor what will.
+                self.is_too_large = true;
+                self.stack.iter_mut().for_each(|frame| frame.items = Vec::new());
+            }
         }
-    }
-
-    /// Keeps nothing of the reply, neither what has arrived nor what will.
-    fn pass_over(&mut self) {
-        self.is_too_large = true;
-        self.stack.iter_mut().for_each(|frame| frame.items = Vec::new());
     }
 
     /// What a line says; `None` if it is the head of what follows.

@@ -273,7 +273,7 @@ fn nothing_is_kept_of_a_reply_beyond_the_limit() {
     assert!((0..2000).all(|_| fed(&[b'x'; 100_000]).is_none()));
     assert_eq!(fed(b"\r\n"), Some(Decoded::TooLarge));
     let more = memory_max() - before;
-    assert!(more < 50 << 20, "{more} bytes of memory");
+    assert!(more < 16 << 20, "{more} bytes of memory");
 }
 
 #[test]
