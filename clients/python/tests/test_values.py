@@ -112,6 +112,16 @@ def test_replies_that_servers_seldom_make():
         assert reply == 1
 
 
+def test_a_reply_may_be_too_large(server):
+    with holdfast.Client(f"127.0.0.1:{server.port}", reply_bytes_max=4096) as client:
+        client.set("large", b"x" * 100_000)
+        large, small = client.bget("large"), client.bget("none")
+        with pytest.raises(holdfast.TooLargeError, match="reply_bytes_max") as error:
+            large.result()
+        assert error.value.executed is holdfast.Executed.YES
+        assert small.result() is None
+
+
 def test_errors_have_classes_and_say_what_was_executed(client, server):
     client.set("k", "text")
     with pytest.raises(holdfast.ReplyError, match="^WRONGTYPE ") as error:
