@@ -86,6 +86,8 @@ pub struct Feed {
     /// Set once no more is to be sent.
     interrupted: Arc<AtomicBool>,
     key: Key,
+    /// The key is left out, whose pieces all are then.
+    leaves_out: bool,
     /// Elements of the key's value so far.
     elements: i64,
     summary: Summary,
@@ -107,6 +109,7 @@ impl Feed {
             skip_expired,
             interrupted,
             key: Key::default(),
+            leaves_out: false,
             elements: 0,
             summary: Summary::default(),
         }
@@ -265,6 +268,7 @@ impl Sink for Feed {
                 })
             }
             Record::Key(key) => {
+                self.leaves_out = self.skip_expired && has_expired(key.expires_ms);
                 self.key = key;
                 self.current = (self.current + 1) % self.pipelines.len();
                 Ok(())
@@ -273,7 +277,7 @@ impl Sink for Feed {
                 self.summary.empty += 1;
                 Ok(())
             }
-            Record::Value { is_last, .. } if self.skip_expired && has_expired(self.key.expires_ms) => {
+            Record::Value { is_last, .. } if self.leaves_out => {
                 self.summary.expired += u64::from(is_last);
                 Ok(())
             }

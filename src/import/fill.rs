@@ -196,6 +196,7 @@ pub fn fill<T>(
             expected: None,
             has_begun: vec![false; store.partitions().into()],
             key: Key::default(),
+            leaves_out: false,
             elements: 0,
             failure: &failure,
             interrupted,
@@ -228,6 +229,8 @@ pub struct Filler<'f> {
     /// In which partitions the database has a group of keys.
     has_begun: Vec<bool>,
     key: Key,
+    /// The key has expired and is left out: all of its pieces are then.
+    leaves_out: bool,
     /// Elements of the key's value so far.
     elements: u64,
     failure: &'f Failure,
@@ -312,9 +315,12 @@ impl Sink for Filler<'_> {
                 let of_each = |count: u64| count / u64::from(self.store.partitions());
                 self.expected = Some((of_each(keys), of_each(expiring.min(keys))));
             }
-            Record::Key(key) => (self.key, self.elements) = (key, 0),
+            Record::Key(key) => {
+                self.leaves_out = has_expired(key.expires_ms);
+                (self.key, self.elements) = (key, 0);
+            }
             Record::Nothing => self.summary.empty += 1,
-            Record::Value { is_last, .. } if has_expired(self.key.expires_ms) => {
+            Record::Value { is_last, .. } if self.leaves_out => {
                 self.summary.expired += u64::from(is_last);
             }
             Record::Value { value, is_first, is_last } => {
@@ -518,4 +524,40 @@ fn add_piece(txn: &mut Txn, db: u8, key: &[u8], piece: &Value, before: u64) -> h
         }
         Value::String(_) | Value::Stream(_) => unreachable!("only other collections come in pieces"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_store::{Options, SimIo};
+    use std::{
+        sync::Arc,
+        time::{Duration, SystemTime, UNIX_EPOCH},
+    };
+
+    /// Its first pieces stayed without the others, and without an end of their time.
+    #[test]
+    fn a_collection_that_expires_while_it_is_read_is_taken_whole() {
+        const LIFE: Duration = Duration::from_millis(300);
+        let options = Options { partitions: 4, segment_size: Some(1 << 20), ..Options::default() };
+        let store = Store::open_on(Arc::new(SimIo::new(1)), options).unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let expires_ms = (now + LIFE).as_millis() as u64;
+        let piece = |n: u64, is_last| {
+            let value = Value::Set([format!("member {n}")].into_iter().collect());
+            Record::Value { value, is_first: n == 0, is_last }
+        };
+        let (read, filled) = fill(&store, 1, 1 << 20, &AtomicBool::new(false), |filler| {
+            let key = Key { name: b"set".to_vec(), expires_ms: Some(expires_ms), ..Key::default() };
+            let mut record = |record| filler.record(record).map_err(source::Failure::Sink);
+            record(Record::Key(key))?;
+            record(piece(0, false))?;
+            thread::sleep(LIFE + Duration::from_millis(1));
+            record(piece(1, true))
+        });
+        assert!(read.is_ok() && filled.failure.is_none(), "{:?}", filled.failure);
+        let db = store.database(0);
+        let kept = store.begin_keys([&b"set"[..]]).expiry(db, b"set").flatten();
+        assert_eq!(kept, Some(expires_ms));
+    }
 }
