@@ -247,7 +247,9 @@ impl File for ScmFile {
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> io::Result<bool> {
+        let punched = self.real.punch_hole(offset, len);
+        // Not before: who writes beside the hole meanwhile has noted memory for all of the part.
         self.forget(offset..offset.saturating_add(len));
-        self.real.punch_hole(offset, len)
+        punched
     }
 }
