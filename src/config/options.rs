@@ -161,7 +161,7 @@ options! {
     LfuDecayTime "lfu-decay-time", LFU, "1", Live, "Minutes after which a key's count of uses falls by one; 0: it does not";
     LfuLogFactor "lfu-log-factor", LFU, "10", Live, "The greater, the more uses it takes to raise a key's count";
     MaxDisk "maxdisk", BYTES, "0", Live, "Bytes that the data folder may take; 0: what the disk holds";
-    MaxMemory "maxmemory", BYTES, "0", Live, "Bytes of memory in use at most, and with a policy that evicts keys also of data; 0: no limit";
+    MaxMemory "maxmemory", BYTES, "0", Live, "Bytes of memory in use at most, and with a policy that evicts keys also of data; 0: three quarters of what the machine or the control group has, and no key is evicted";
     MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Int { min: 0, max: 100 }, "10", Live, "How long a command evicts keys before it writes: 50 us each up to 10, then more and more; 100: a minute";
     MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", Live, "Which keys are evicted when there is more data than maxmemory";
     MaxMemorySamples "maxmemory-samples", Kind::Int { min: 1, max: i32::MAX as i64 }, "5", Live, "Keys that are looked at for each that is evicted, at most 64";

@@ -1,11 +1,12 @@
 //! What uses memory.
 
 use crate::{
-    figures::process::{STATUS, kib_field},
+    figures::process::STATUS,
     server::{
         Server,
         eviction::{self, OtherMemory},
     },
+    util::memory::kib_field,
 };
 use holdfast_store::Stats;
 

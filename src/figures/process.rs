@@ -1,20 +1,7 @@
 //! What the system tells of this process.
 
-use std::fs;
-
 /// The system's file on this process, with the bytes in RAM: `VmRSS` now, `VmHWM` at most so far.
 pub const STATUS: &str = "/proc/self/status";
-
-/// A field of such a file of the system, which is given in KiB, in bytes; 0 if the system does not tell.
-pub fn kib_field(file: &str, name: &str) -> u64 {
-    let field = |text: String| {
-        let value = |line: &str| {
-            line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?.trim().parse().ok()
-        };
-        text.lines().find_map(value)
-    };
-    fs::read_to_string(file).ok().and_then(field).map_or(0, |kib: u64| kib * 1024)
-}
 
 /// Whose CPU time.
 #[derive(Clone, Copy)]

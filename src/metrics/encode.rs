@@ -275,9 +275,9 @@ impl Scrape {
         )?;
         page.gauge(
             "memory_max",
-            "The option maxmemory; 0: no limit",
+            "Memory in use at most: maxmemory, or what stands for it",
             BYTES,
-            server.config.number(Opt::MaxMemory),
+            server.store.memory_of_data().1,
         )?;
         page.gauge("memory_resident", "RAM of the process", BYTES, parts.resident)?;
         page.gauge("memory_resident_peak", "The most RAM that the process had", BYTES, parts.peak)?;

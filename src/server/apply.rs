@@ -5,6 +5,7 @@ use crate::{
     config::{Config, Opt, kind::read_output_limits},
     push::notify::Class,
     server::{Server, eviction, limits},
+    util::memory::memory_allowed,
 };
 use holdfast_store::{Appendfsync, Codec, CompressionSetting, Limits};
 
@@ -83,6 +84,7 @@ pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
         Opt::MaxDisk => server.store.set_disk_bytes_max(max_disk(config)),
         Opt::MaxMemory => {
             server.store.set_memory_bytes_max(max_memory(config));
+            eviction::apply_policy(server);
             limit_client_memory(server)?;
         }
         Opt::MaxMemoryPolicy | Opt::MaxMemorySamples | Opt::LfuDecayTime | Opt::LfuLogFactor => {
@@ -147,10 +149,11 @@ pub fn appendfsync(config: &Config) -> Appendfsync {
     }
 }
 
-/// Bytes of memory in use at most, by the options.
+/// Bytes of memory in use at most, by the options. Where they say nothing, three quarters of what the process may have: data beyond that lie
+/// on the medium, while a process that takes all is killed.
 pub fn max_memory(config: &Config) -> usize {
     match config.number(Opt::MaxMemory) {
-        0 => usize::MAX,
+        0 => memory_allowed().map_or(usize::MAX, |bytes| (bytes / 4 * 3) as usize),
         bytes => bytes as usize,
     }
 }

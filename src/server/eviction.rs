@@ -58,6 +58,8 @@ pub fn apply_policy(server: &Server) {
         _ => EvictionOrder::Random,
     };
     let scope = match among {
+        // As long as nobody has said how much memory is too much, no key goes for it.
+        _ if server.config.number(Opt::MaxMemory) == 0 => None,
         "allkeys" => Some(EvictionScope::All),
         "volatile" => Some(EvictionScope::Expiring),
         _ => None,

@@ -6,6 +6,7 @@ pub mod counter;
 pub mod ending;
 pub mod extended;
 pub mod glob;
+pub mod memory;
 pub mod open_files;
 pub mod program;
 pub mod progress;

@@ -1,9 +1,14 @@
 //! More data than memory, and more writes than disk.
 
-use crate::harness::{Client, EndOnDrop, Rng, Server, assert_sound, is_error, noise, number, ok, seed};
+use crate::harness::{
+    Client, EndOnDrop, Rng, Server, assert_sound, is_error, noise, number, ok, seed, wait_until,
+};
 use holdfast_resp::{Reply, write_command};
 use std::{
-    fs,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process,
     sync::atomic::{
         AtomicBool, AtomicU64,
         Ordering::{Relaxed, SeqCst},
@@ -104,6 +109,64 @@ fn data_may_be_larger_than_memory() {
 }
 
 /// What is freed in the background is waited for before a write is refused.
+/// A control group of processes, where a test may make one. It goes once nobody is in it.
+struct ControlGroup(PathBuf);
+
+impl ControlGroup {
+    /// One whose processes have so many bytes of memory together.
+    fn with_memory(bytes: u64) -> Option<ControlGroup> {
+        // Of version 1, and of version 2.
+        let kinds = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        kinds.into_iter().find_map(|(top, limit)| {
+            let path = Path::new(top).join(format!("holdfast-test-{}", process::id()));
+            fs::create_dir(&path).ok()?;
+            let group = ControlGroup(path);
+            group.write(limit, bytes).ok()?;
+            Some(group)
+        })
+    }
+
+    fn write(&self, file: &str, number: u64) -> io::Result<()> {
+        // Not made, where there is none.
+        let file = File::options().write(true).open(self.0.join(file));
+        file.and_then(|mut file| file.write_all(number.to_string().as_bytes()))
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        wait_until(|| format!("{} is in use", self.0.display()), || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// It took all the memory that there was, and was killed for it.
+#[test]
+fn without_maxmemory_data_may_be_larger_than_memory() {
+    const VALUE: usize = 16 << 10;
+    let group = ControlGroup::with_memory(256 * MIB);
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    let limit = |client: &mut Client| client.info("mem_limit").parse::<u64>().expect("a number");
+    let of_machine = limit(&mut client);
+    assert!(of_machine > 0 && of_machine < 1 << 50, "{of_machine}");
+    assert_eq!(client.call("CONFIG SET maxmemory 1gb"), ok());
+    assert_eq!(limit(&mut client), 1 << 30);
+    if let Some(group) = &group {
+        group.write("cgroup.procs", server.pid().into()).expect("a process may be moved there");
+    }
+    assert_eq!(client.call("CONFIG SET maxmemory 0"), ok());
+    let expected = if group.is_some() { 192 * MIB } else { of_machine };
+    assert_eq!(limit(&mut client), expected);
+    if group.is_none() {
+        return println!("no control group can be made here");
+    }
+    let keys = Vec::from_iter(0..25_000);
+    write(&mut client, &keys, 1, VALUE);
+    for n in (0..25_000).step_by(97) {
+        assert!(client.call(&format!("GET {}", key(n))) == Reply::Bulk(value(n, 1, VALUE)), "key {n}");
+    }
+}
+
 #[test]
 fn there_is_room_as_soon_as_something_large_is_gone() {
     let server = Server::start(&["--maxmemory", "16mb", "--appendfsync", "no"]);

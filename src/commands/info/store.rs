@@ -3,7 +3,8 @@
 use super::{STRING, View, lines};
 use crate::{
     config::Opt,
-    figures::{keys, memory::MemoryParts, process::kib_field, storage::StorageFigures, traffic::Traffic},
+    figures::{keys, memory::MemoryParts, storage::StorageFigures, traffic::Traffic},
+    util::memory::kib_field,
 };
 use holdfast_store::FolderUse;
 use std::fmt::Write;
@@ -63,6 +64,7 @@ pub fn memory(view: &View, text: &mut String) {
         "number_of_libraries": libraries.libraries.len(),
         "mem_fragmentation_ratio": format!("{:.2}", resident as f64 / used.max(1) as f64),
         "mem_fragmentation_bytes": resident as i64 - used as i64,
+        "mem_limit": view.server.store.memory_of_data().1,
         "maxmemory": server.config.number(Opt::MaxMemory),
         "maxmemory_human": human(server.config.number(Opt::MaxMemory) as u64),
         "maxmemory_policy": server.config.choice(Opt::MaxMemoryPolicy),

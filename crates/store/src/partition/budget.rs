@@ -142,7 +142,6 @@ impl Budget {
             in_vain: AtomicBool::new(false),
             hand: AtomicUsize::new(0),
         };
-        budget.judge_scarcity();
         if !keeps_copies {
             budget.index.keep_no_marks();
         }
@@ -156,13 +155,11 @@ impl Budget {
 
     pub fn set_max(&self, bytes: usize) {
         self.max.store(bytes, Relaxed);
-        self.judge_scarcity();
     }
 
     /// Says whether keys are evicted when there is no memory for all data.
     pub fn set_evicts(&self, on: bool) {
         self.evicts.store(on, Relaxed);
-        self.judge_scarcity();
     }
 
     /// Whether keys are evicted: then it is eviction that says whether data may grow.
@@ -171,9 +168,10 @@ impl Budget {
         self.evicts.load(Relaxed)
     }
 
-    /// Which keys go is told by their uses; else room for copies is worth more than to know the uses of all.
-    fn judge_scarcity(&self) {
-        self.index.set_scarce(self.max() != usize::MAX && !self.evicts.load(Relaxed));
+    /// Which keys go is told by their uses; else, where half of the limit is taken, room for copies is worth more than to know the
+    /// uses of all.
+    fn judge_scarcity(&self, taken: usize) {
+        self.index.set_scarce(taken > self.max() / 2 && !self.evicts.load(Relaxed));
     }
 
     #[inline]
@@ -336,6 +334,7 @@ impl Budget {
             self.balance();
         }
         let sum = counted + self.beside.load(Relaxed);
+        self.judge_scarcity(sum);
         sum.abs_diff(self.sum_before.swap(sum, Relaxed)) > self.max() / CALM_SHARE
     }
 
