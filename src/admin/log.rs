@@ -2,11 +2,11 @@
 //! message` in the machine's time zone, or as a JSON object a line. Where the standard error is the journal of systemd, a line begins with
 //! its priority instead, and the journal knows time and process. To syslog it goes as well, if it is to.
 
-use crate::admin::syslog::Syslog;
+use crate::{admin::syslog::Syslog, util::console::is_stderr_the_journal};
 use jiff::{Timestamp, Zoned};
 use serde_json::json;
 use std::{
-    env, fmt,
+    fmt,
     fs::{File, OpenOptions},
     io::{self, Write},
     path::Path,
@@ -109,13 +109,6 @@ pub fn write(level: Level, message: fmt::Arguments) {
 fn json_line(level: Level, message: &str) -> String {
     let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
     json!({ "time": time, "level": level.name(), "pid": process::id(), "message": message }).to_string()
-}
-
-/// systemd says by `JOURNAL_STREAM` which device and inode the journal's stream is; the variable outlives a redirection of the standard error.
-fn is_stderr_the_journal() -> bool {
-    let named = env::var("JOURNAL_STREAM").ok();
-    let stream = rustix::fs::fstat(io::stderr()).ok();
-    named.zip(stream).is_some_and(|(named, stream)| named == format!("{}:{}", stream.st_dev, stream.st_ino))
 }
 
 /// Logs a formatted message: `log!(Notice, "{n} clients")`.

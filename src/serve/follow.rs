@@ -1,6 +1,6 @@
 //! One of a replica set, until it leads.
 
-use super::{build_runtime, listen, load_functions, reopen, when_asked_to_end};
+use super::{build_runtime, listen, load_functions, reopen, service, when_asked_to_end};
 use crate::{admin::log::log, config::Config, replica_set::front::Front, server::Server};
 use std::{
     pin::pin,
@@ -120,6 +120,7 @@ pub(super) fn answer<T>(
         let signalled = shutdown.clone();
         when_asked_to_end(move || signalled.notify_one());
         spawn_local(front.clone().accept(listeners));
+        spawn_local(service::tell_alive());
         let (mut until, mut ended) = (pin!(until), pin!(shutdown.notified()));
         std::future::poll_fn(|cx| {
             while let Poll::Ready(Some(())) = hang_ups.poll_recv(cx) {

@@ -5,7 +5,7 @@ mod follow;
 mod service;
 
 use crate::{
-    acl,
+    acl::{self, Acl},
     admin::{
         log::{self, log},
         syslog::Syslog,
@@ -23,6 +23,7 @@ use crate::{
         give::{self, Handover, Successor},
         take::Predecessor,
     },
+    transport::tls::Tls,
     util::{ending, program, runtime, version::VERSION},
 };
 use folder::{cannot_open, choose_data_folder, open_folder, open_store, store_options, tell_data_folder};
@@ -65,7 +66,8 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let (adopted, metrics) = match &mut predecessor {
         Some(predecessor) => {
             choose_data_folder(&config, Path::new("."));
-            predecessor.check_folder(&config.text(Opt::Dir))?;
+            predecessor.check_folder(&config)?;
+            check_options(&config)?;
             (Some(predecessor.listeners(&config)?), predecessor.metrics(&config)?)
         }
         None => (None, Bound::open(&config)?),
@@ -151,6 +153,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         let signalled = server.clone();
         when_asked_to_end(move || signalled.shutdown.notify_one());
         tokio::task::spawn_local(reopening);
+        tokio::task::spawn_local(service::tell_alive());
         if let Some(election) = election {
             let functions = take_part(&server);
             log!(Notice, "Follows, and serves reads");
@@ -220,6 +223,13 @@ fn prepare(server: &Arc<Server>) -> Result<(), String> {
     server.follow_role();
     load_functions(server);
     acl::load_at_start(&server.acl, &server.config)
+}
+
+/// Refuses what would be refused when the process that serves cannot go on any more.
+fn check_options(config: &Config) -> Result<(), String> {
+    store_options(config)?;
+    Tls::default().configure(config).map_err(|what| format!("TLS: {what}"))?;
+    acl::load_at_start(&Acl::new(&ROWS.table), config)
 }
 
 fn load_functions(server: &Server) {

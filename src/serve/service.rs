@@ -10,7 +10,9 @@ use std::{
             net::{SocketAddr, UnixDatagram},
         },
     },
+    time::Duration,
 };
+use tokio::time::{self, MissedTickBehavior};
 
 /// What the server has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,20 @@ pub fn tell(state: State) {
 pub fn tell_main_process(process: u32) {
     if let Err(e) = send(&format!("MAINPID={process}\nREADY=1\nSTATUS=Serving clients")) {
         log!(Warning, "cannot tell the service manager ({e}): process {process} serves");
+    }
+}
+
+/// Tells it from time to time that the server is alive, if it wants to know (`WatchdogSec=` of a unit).
+pub async fn tell_alive() {
+    // Which process it means, by WATCHDOG_PID, is the one that has served before after an upgrade.
+    let us = env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse::<u64>().ok());
+    let Some(us) = us.filter(|&us| us > 1) else { return };
+    let mut ticks = time::interval(Duration::from_micros(us / 2));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // If it does not hear, it does what it does.
+        let _ = send("WATCHDOG=1");
     }
 }
 

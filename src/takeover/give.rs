@@ -1,7 +1,7 @@
 //! The side of the process that has served so far.
 
 use super::{
-    VARIABLE, VERSION,
+    VARIABLE, VERSION, unchanged,
     wire::{receive, send, words},
 };
 use crate::{
@@ -18,7 +18,8 @@ use crate::{
 };
 use holdfast_store::Lsn;
 use std::{
-    env, io,
+    env,
+    io::{self, ErrorKind},
     os::{
         fd::{BorrowedFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
@@ -40,6 +41,8 @@ const SELF: &str = "/proc/self/exe";
 const PATIENCE: Duration = Duration::from_millis(50);
 const RETRY: Duration = Duration::from_millis(500);
 const RETRIES: usize = 20;
+/// How long the other process may take until it is ready: it reads its options, and no data.
+const READY_MAX: Duration = Duration::from_secs(60);
 
 /// What a process that takes over needs at its start.
 struct Offer<'o> {
@@ -83,6 +86,9 @@ fn expect(stream: &UnixStream, word: &str) -> Result<(), String> {
     match receive(stream) {
         Ok((message, _)) if message == words(&[word]) => Ok(()),
         Ok((message, _)) => Err(format!("the new process says {}", message.escape_ascii())),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => {
+            Err(format!("the new process is not ready after {} s", READY_MAX.as_secs()))
+        }
         Err(_) => Err("the new process has ended; the log has its reasons".into()),
     }
 }
@@ -146,11 +152,12 @@ impl Successor {
         metrics: Option<&Bound>,
     ) -> Result<Successor, String> {
         let option = |opt: Opt| server.config.text(opt);
-        let options = vec![
+        let mut options = vec![
             ("dir", option(Opt::Dir)),
             ("metrics-bind", option(Opt::MetricsBind)),
             ("metrics-port", server.config.number(Opt::MetricsPort).to_string()),
         ];
+        options.extend(unchanged(&server.config));
         let offer = Offer::new(&options, listeners, metrics);
         let started = start(program, &offer);
         let (child, stream) = started.map_err(|e| format!("cannot start {}: {e}", program.display()))?;
@@ -164,7 +171,10 @@ impl Successor {
         let (done, ready) = oneshot::channel();
         let store = server.store.clone();
         let wait = move || {
-            let ready = expect(&stream, "ready").and_then(|()| {
+            let limited = stream.set_read_timeout(Some(READY_MAX)).map_err(|e| e.to_string());
+            let ready = limited.and_then(|()| expect(&stream, "ready")).and_then(|()| {
+                // It may have much to replay then.
+                stream.set_read_timeout(None).map_err(|e| e.to_string())?;
                 // What is written while the first one is taken is left to the second one.
                 store.checkpoint().and_then(|()| store.checkpoint()).map_err(|e| e.to_string())
             });

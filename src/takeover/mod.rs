@@ -13,11 +13,24 @@
 //!
 //! It uses the server and all below it, and is used by the program.
 
+use crate::config::{Config, Opt};
+
 pub mod give;
 pub mod take;
 mod wire;
 
 /// The variable by which a process learns that it is to take over; what it needs comes by its standard input.
 const VARIABLE: &str = "HOLDFAST_TAKE_OVER";
+/// What must be the same in both processes: what the data lie on, and whether others have them, too.
+const UNCHANGED: [Opt; 5] =
+    [Opt::Medium, Opt::FlashDir, Opt::ReplicaSet, Opt::ClusterEnabled, Opt::ReplicaOf];
+
+/// These options, and the further folders, with their values.
+fn unchanged(config: &Config) -> impl Iterator<Item = (&'static str, String)> {
+    let more: Vec<String> = config.more_dirs().iter().map(|dir| dir.display().to_string()).collect();
+    let options = UNCHANGED.map(|opt| (opt.spec().name, config.show(opt)));
+    options.into_iter().chain([("dir, the further ones", more.join(" "))])
+}
+
 /// The version of what the two processes say to each other.
 const VERSION: &str = "1";

@@ -1,7 +1,7 @@
 //! The side of the process that takes over.
 
 use super::{
-    VARIABLE, VERSION,
+    VARIABLE, VERSION, unchanged,
     wire::{receive, send, words},
 };
 use crate::{
@@ -77,13 +77,21 @@ impl Predecessor {
         Listeners::adopt(config, &|name| self.said(name), kinds.split_whitespace(), sockets.into_iter())
     }
 
-    /// Makes sure that its data folder is the one that this process is to open.
-    pub fn check_folder(&self, dir: &str) -> Result<(), String> {
-        let (own, its) = (fs::canonicalize(dir).ok(), self.said("dir"));
-        match own.as_deref() == Some(Path::new(&its)) {
-            true => Ok(()),
-            false => Err(format!("option 'dir' is '{dir}', and '{its}' in the process that serves")),
+    /// Makes sure that its data folder is the one that this process is to open, and of the same kind.
+    pub fn check_folder(&self, config: &Config) -> Result<(), String> {
+        let (dir, its) = (config.text(Opt::Dir), self.said("dir"));
+        if fs::canonicalize(&dir).ok().as_deref() != Some(Path::new(&its)) {
+            return Err(format!("option 'dir' is '{dir}', and '{its}' in the process that serves"));
         }
+        for (name, own) in unchanged(config) {
+            // An older version does not say all of them.
+            if let Some(its) = self.offer.get(name).filter(|its| **its != own) {
+                return Err(format!(
+                    "option '{name}' is '{own}', and '{its}' in the process that serves: restart the server"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The metrics port, if there is to be one: its sockets if it stays where it is. To be called after [`Predecessor::listeners`].

@@ -2,7 +2,7 @@
 
 use crate::harness::{Folder, Server, ok, wait_until};
 use serde_json::Value;
-use std::{os::unix::net::UnixDatagram, time::Duration};
+use std::{os::unix::net::UnixDatagram, process::Command, time::Duration};
 
 #[test]
 fn lines_are_redis_s_or_json() {
@@ -56,6 +56,17 @@ fn the_journal_gets_priorities_and_no_time() {
     let server = Server::start_by_sh(script, folder, &["--logfile", &file]).expect("it serves");
     let log = server.folder().read("file.log");
     assert!(log.starts_with(format!("{}:M ", server.pid()).as_bytes()), "{}", String::from_utf8_lossy(&log));
+}
+
+#[test]
+fn why_a_server_does_not_start_is_an_error_in_the_journal() {
+    let script = "JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2) exec \"$0\" serve --hz never";
+    let output = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_holdfast")]).output();
+    let output = output.expect("it runs");
+    let told = String::from_utf8(output.stderr).expect("a text");
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.starts_with("<3>holdfast: "), "{told}");
+    assert!(told.lines().all(|line| line.starts_with("<3>")), "{told}");
 }
 
 #[test]

@@ -370,6 +370,47 @@ fn the_server_goes_on_if_another_one_cannot_take_over() {
     dynasty.end();
 }
 
+/// They were found out when the old one had let go of the data: both ended.
+#[test]
+fn options_that_cannot_be_followed_leave_the_server_as_it_is() {
+    let folder = Folder::new();
+    let [pid_file, conf, acl, below] = ["pid", "conf", "acl", "below"].map(|name| folder.join(name));
+    fs::write(&acl, "user default on nopass ~* &* +@all\n").expect("a file");
+    fs::write(&conf, "").expect("a file");
+    let script = format!("program=$1; shift 2; exec \"$program\" serve {conf} \"$@\"");
+    let first = Server::start_by_sh(&script, folder, &["--pidfile", &pid_file, "--aclfile", &acl]);
+    let dynasty = Dynasty::of(first.expect("it serves"), pid_file);
+    let mut client = dynasty.client();
+    assert_eq!(client.call("SET key value"), ok());
+    let is_refused = |why: &str| {
+        assert!(!dynasty.try_upgrade(), "{}", dynasty.first.log());
+        assert!(dynasty.first.log().contains(why), "{why}\n{}", dynasty.first.log());
+        assert_eq!(dynasty.pid(), dynasty.first.pid());
+    };
+    for (line, why) in [
+        ("flash-dir BELOW", "option 'flash-dir' is 'BELOW', and '' in the process that serves: restart"),
+        ("medium emulated", "option 'medium' is 'emulated', and 'block' in the process that serves: restart"),
+        (
+            "cluster-enabled yes",
+            "option 'cluster-enabled' is 'yes', and 'no' in the process that serves: restart",
+        ),
+        (
+            "replicaof 127.0.0.1 1",
+            "option 'replicaof' is '127.0.0.1 1', and '' in the process that serves: restart",
+        ),
+    ] {
+        fs::write(&conf, line.replace("BELOW", &below)).expect("a file");
+        is_refused(&why.replace("BELOW", &below));
+    }
+    fs::write(&conf, "").expect("a file");
+    fs::write(&acl, "user default on nopass ~* &* +@all\nuser bob on +nosuchcommand\n").expect("a file");
+    is_refused("nosuchcommand");
+    fs::write(&acl, "user default on nopass ~* &* +@all\n").expect("a file");
+    dynasty.upgrade();
+    assert_eq!(client.call("GET key"), bulk("value"));
+    dynasty.end();
+}
+
 /// The program is asked for by the name by which it was started, to which an upgrade may have given another program.
 #[test]
 fn a_link_leads_to_the_new_program() {
@@ -595,4 +636,30 @@ fn a_service_manager_is_told_which_process_serves() {
     assert_eq!(told.lines().next(), Some(&*format!("MAINPID={}", dynasty.pid())), "{told}");
     signal(dynasty.pid(), "TERM");
     assert!(next().contains("STOPPING=1"));
+}
+
+/// A unit with `WatchdogSec=` killed the server again and again.
+#[test]
+fn a_service_manager_that_wants_to_know_is_told_that_the_server_is_alive() {
+    let folder = Folder::new();
+    let (path, pid_file) = (folder.join("notify"), folder.join("pid"));
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+    let script = format!("NOTIFY_SOCKET={path} WATCHDOG_USEC=200000 WATCHDOG_PID=$$ exec \"$@\"");
+    let first = Server::start_by_sh(&script, folder, &["--pidfile", &pid_file]).expect("it serves");
+    let dynasty = Dynasty::of(first, pid_file);
+    let wait_for = |what: &str| {
+        let mut buffer = [0; 1000];
+        loop {
+            let len = socket.recv(&mut buffer).expect("a message");
+            if buffer[..len].starts_with(what.as_bytes()) {
+                return;
+            }
+        }
+    };
+    (0..3).for_each(|_| wait_for("WATCHDOG=1"));
+    dynasty.upgrade();
+    wait_for("MAINPID=");
+    (0..3).for_each(|_| wait_for("WATCHDOG=1"));
+    dynasty.end();
 }
