@@ -199,6 +199,12 @@ fn the_package_is_complete() {
         assert!(is_program || Path::new(ROOT).join(from).is_file(), "{from}");
         assert_eq!((is_program, to.starts_with('/')), (mode == "755", false), "{to}");
     }
+    assert!(section.contains("maintainer-scripts = \"deploy/debian\""));
+    for name in ["postinst", "prerm", "postrm"] {
+        let script = format!("{ROOT}/deploy/debian/{name}");
+        let is_sound = Command::new("sh").args(["-n", &script]).status().expect("sh runs").success();
+        assert!(is_sound, "{name}");
+    }
     let unit = fs::read_to_string(format!("{ROOT}/deploy/holdfast.service")).expect("the unit");
     assert!(unit.contains("/usr/bin/holdfast serve /etc/holdfast/holdfast.conf"), "{unit}");
 }
