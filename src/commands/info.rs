@@ -25,6 +25,7 @@ use holdfast_store::Stats;
 use std::sync::atomic::Ordering::Relaxed;
 use std::{
     cell::Cell,
+    env,
     fmt::Write,
     fs, process,
     time::{SystemTime, UNIX_EPOCH},
@@ -136,7 +137,7 @@ fn server(view: &View, text: &mut String) {
         "monotonic_clock": "POSIX clock_gettime",
         "multiplexing_api": "epoll",
         "process_id": process::id(),
-        "process_supervised": "no",
+        "process_supervised": if env::var_os("NOTIFY_SOCKET").is_some() { "systemd" } else { "no" },
         "run_id": server.run_id,
         "tcp_port": port,
         "server_time_usec": now.as_micros(),

@@ -45,6 +45,7 @@ fn a_service_manager_is_told_when_it_serves_and_when_it_ends() {
         let server = Server::start_by_sh(&script, folder, &[]).expect("it serves");
         assert!(!next().contains("READY"), "the data are not open yet");
         assert!(next().lines().any(|line| line == "READY=1"));
+        assert_eq!(server.client().info("process_supervised"), "systemd");
         assert_eq!(server.client().call("SET key value"), ok());
         let folder = server.stop();
         assert!(next().lines().any(|line| line == "STOPPING=1"));
