@@ -279,6 +279,12 @@ pub fn check(dir: &Path) -> Result<(), String> {
     });
     progress.end();
     verified.map_err(damaged)?;
+    for number in folder.unfinished() {
+        outln!("note: backup-{number} was not written to its end, and counts for nothing");
+    }
+    if folder.backups().is_empty() {
+        return Err(format!("{} has no sound backup", dir.display()));
+    }
     for BackupInfo { number, taken_ms, moment, bytes } in folder.backups() {
         let taken = Timestamp::from_millisecond(taken_ms as i64).unwrap_or_default();
         outln!("backup {number}: taken {taken:.0}, LSN {moment}, {bytes} bytes");
@@ -310,6 +316,10 @@ pub fn restore(request: &RestoreRequest) -> Result<(), String> {
         (Restored::Number(number), _) => *number,
         _ => last.ok_or_else(none)?,
     };
+    if point.is_none() {
+        // Before a folder is made, on which a server would start without data.
+        folder.find_files(number).map_err(|e| format!("{from}: {e}"))?;
+    }
     if fs::read_dir(&request.dir).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(format!("{dir} is not empty: a restore makes a new data folder"));
     }

@@ -214,7 +214,27 @@ fn what_is_damaged_or_in_the_way_is_told() {
     let (is_done, told) =
         program(&["restore", &folder.join("backups"), &folder.join("new"), "--backup", "7"]);
     assert!(!is_done && told.contains("there is no backup 7"), "{told}");
-    fs::remove_dir_all(folder.join("new")).expect("what it has left");
+    // A server that is started there would begin without data.
+    let is_made = || Path::new(&folder.join("new")).exists();
+    assert!(!is_made());
+    let names = fs::read_dir(folder.join("backups")).expect("the folder");
+    let mut names = names.map(|entry| entry.expect("a file").file_name().into_string().expect("UTF-8"));
+    let heap = names.find(|name| name.starts_with("heap-")).expect("a heap");
+    let (heap, away) = (folder.join(&format!("backups/{heap}")), folder.join("away"));
+    fs::rename(&heap, &away).expect("it is there");
+    let (is_done, told) = program(&["restore", &folder.join("backups"), &folder.join("new")]);
+    assert!(!is_done && told.contains("the file is missing") && !is_made(), "{told}");
+    fs::rename(&away, &heap).expect("it is there");
+    // A backup that has lost its head is none, and there is no other one.
+    let manifest = folder.join("backups/backup-1");
+    let whole = fs::read(&manifest).expect("a manifest");
+    fs::write(&manifest, [&[0; 4096], &whole[4096..]].concat()).expect("it is there");
+    let (is_sound, told) = program(&["check", &folder.join("backups")]);
+    assert!(
+        !is_sound && told.contains("has no sound backup") && told.contains("note: backup-1 was not"),
+        "{told}"
+    );
+    fs::write(&manifest, whole).expect("it is there");
     // A flipped bit of each file.
     let mut rng = Rng(seed());
     for entry in fs::read_dir(folder.join("backups")).expect("the folder") {
@@ -240,6 +260,35 @@ fn what_is_damaged_or_in_the_way_is_told() {
     let mut refused = Server::spawn(data, &[]);
     assert!(!refused.wait().success());
     assert!(refused.log().contains("no superblock"), "{}", refused.log());
+}
+
+/// Such a backup had the heap of what was taken back, and the log of what came instead.
+#[test]
+fn what_was_put_back_is_not_backed_up_on_top_of_what_it_was() {
+    let mut server = Server::start(&[]);
+    let backups = Folder::new();
+    let back_up = |server: &Server| {
+        program(&["backup", "--from", &server.folder().join("socket"), &backups.join("backups")])
+    };
+    server.client().call("SET key before");
+    let folder = server.stop();
+    let (data, kept) = (folder.join("data"), folder.join("kept"));
+    let copy = |from: &str, to: &str| {
+        assert!(Command::new("cp").args(["-a", from, to]).status().expect("cp runs").success());
+    };
+    copy(&data, &kept);
+    server = Server::start_in(folder, &[]);
+    server.client().call("DEBUG POPULATE 1000");
+    server.client().call("SAVE");
+    let (is_done, told) = back_up(&server);
+    assert!(is_done, "{told}");
+    let folder = server.kill();
+    fs::remove_dir_all(&data).expect("it is there");
+    copy(&kept, &data);
+    server = Server::start_in(folder, &[]);
+    server.client().call("SET key after");
+    let (is_done, told) = back_up(&server);
+    assert!(!is_done && told.contains("has been put back") && !told.contains("panicked"), "{told}");
 }
 
 #[test]

@@ -83,6 +83,11 @@ impl BackupFolder {
         self.backups.iter().map(|(&number, manifest)| info(number, manifest)).collect()
     }
 
+    /// The numbers of those that were not written to their end, and count for nothing.
+    pub fn unfinished(&self) -> &[u32] {
+        &self.unfinished
+    }
+
     /// Whether there is any, sound or not.
     pub fn has_any(&self) -> bool {
         !self.backups.is_empty() || !self.damaged.is_empty() || !self.unfinished.is_empty()
@@ -113,6 +118,13 @@ impl BackupFolder {
                 "the folder has backups of another store, or of one that was restored since: use a new folder"
                     .to_owned(),
             ));
+        }
+        if let Some(last) = self.backups.values().next_back().filter(|last| plan.moment < last.moment) {
+            return Err(Error::Unusable(format!(
+                "the server is at LSN {}, and the last backup of the folder at {}: its data folder has been put back to what it was \
+                 before, so use a new folder",
+                plan.moment, last.moment
+            )));
         }
         self.remove_unused()?;
         let mut bytes_written = 0;
@@ -318,6 +330,14 @@ impl BackupFolder {
     /// There is no such backup.
     pub fn view(&self, number: u32) -> Result<Arc<dyn Io>> {
         Ok(Arc::new(View::new(self.io.clone(), self.manifest(number)?.clone())))
+    }
+
+    /// Makes sure that all files of a backup are there, as long as they should be.
+    ///
+    /// # Errors
+    /// There is no such backup; a file is missing, or has another length.
+    pub fn find_files(&self, number: u32) -> Result<()> {
+        self.manifest(number)?.files.iter().try_for_each(|file| self.open_checked(file).map(drop))
     }
 
     /// Makes a data folder of a backup in an empty folder, and checks all of it on the way. The superblock is written last, so that
